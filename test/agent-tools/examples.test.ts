@@ -37,36 +37,33 @@ t.test("the same from Python with plain HTTP", async (t) => {
   t.match(stdout, /^paid 0\.001 USDC: \d+/);
 });
 
-t.test(
-  "a paid Express API that uses this facilitator, and a stock client that pays it on Arc",
-  async (t) => {
-    const port = await freePort();
-    const api = spawn(process.execPath, ["--import=tsx", path("paid-express.ts")], {
-      env: { ...process.env, PORT: String(port), FACILITATOR_URL: `${baseUrl}/api/x402` },
-      stdio: ["ignore", "inherit", "inherit"],
-    });
-    const ended = once(api, "exit");
-    t.teardown(async () => {
-      api.kill();
-      await ended;
-    });
-    const url = `http://localhost:${port}/weather`;
-    await until(
-      () =>
-        fetch(url).then(
-          ({ status }) => status === 402,
-          () => false,
-        ),
-      30_000,
-    );
-    const payer = testAccount(5);
-    await chain.mint(payer.address, 1_000_000n);
-    const { stdout } = await run(process.execPath, ["--import=tsx", path("pay-on-arc.ts"), url], {
-      env: { ...process.env, PRIVATE_KEY: payer.privateKey },
-    });
-    t.match(stdout, /^200 \{"sky":"clear"\}/);
-  },
-);
+t.test("a paid Express API with this facilitator, and a stock client that pays it", async (t) => {
+  const port = await freePort();
+  const api = spawn(process.execPath, ["--import=tsx", path("paid-express.ts")], {
+    env: { ...process.env, PORT: String(port), FACILITATOR_URL: `${baseUrl}/api/x402` },
+    stdio: ["ignore", "inherit", "inherit"],
+  });
+  const ended = once(api, "exit");
+  t.teardown(async () => {
+    api.kill();
+    await ended;
+  });
+  const url = `http://localhost:${port}/weather`;
+  await until(
+    () =>
+      fetch(url).then(
+        ({ status }) => status === 402,
+        () => false,
+      ),
+    30_000,
+  );
+  const payer = testAccount(5);
+  await chain.mint(payer.address, 1_000_000n);
+  const { stdout } = await run(process.execPath, ["--import=tsx", path("pay-on-arc.ts"), url], {
+    env: { ...process.env, PRIVATE_KEY: payer.privateKey },
+  });
+  t.match(stdout, /^200 \{"sky":"clear"\}/);
+});
 
 const SHOWN_ON = {
   "agent.ts": "docs/tutorials/first-agent.md",

@@ -102,28 +102,25 @@ for (const elsewhere of [false, true])
     },
   );
 
-t.test(
-  "the client timed out, the result became ready, and only then the client repeats the call",
-  async (t) => {
-    slowSeller(1_500);
-    const client = await connect({ elsewhere: true });
-    const args = fetching();
-    const before = await paid();
-    await t.rejects(call(client, "x402_fetch", args, { timeout: 1_000 }), TIMED_OUT);
-    // By then the response was sent to a client that no longer reads it.
-    await until(async () => {
-      const { rowCount } = await database.pool.query(
-        "SELECT 1 FROM idempotency_keys k JOIN canceled_calls c ON c.call = k.call WHERE k.status_code = 200 AND k.told_at IS NULL AND k.subject_id = $1 AND k.payment_id = (SELECT id FROM payments WHERE agent_id = $1 ORDER BY created_at DESC LIMIT 1)",
-        [agent.id],
-      );
-      return rowCount === 1;
-    });
-    // In real time: the client repeats the call a little later.
-    await new Promise((resolve) => setTimeout(resolve, 500));
-    t.match(await call(client, "x402_fetch", args), { replayed: true });
-    t.equal(await paid(), before + 1);
-  },
-);
+t.test("the client timed out, and repeats the call once the result is ready", async (t) => {
+  slowSeller(1_500);
+  const client = await connect({ elsewhere: true });
+  const args = fetching();
+  const before = await paid();
+  await t.rejects(call(client, "x402_fetch", args, { timeout: 1_000 }), TIMED_OUT);
+  // By then the response was sent to a client that no longer reads it.
+  await until(async () => {
+    const { rowCount } = await database.pool.query(
+      "SELECT 1 FROM idempotency_keys k JOIN canceled_calls c ON c.call = k.call WHERE k.status_code = 200 AND k.told_at IS NULL AND k.subject_id = $1 AND k.payment_id = (SELECT id FROM payments WHERE agent_id = $1 ORDER BY created_at DESC LIMIT 1)",
+      [agent.id],
+    );
+    return rowCount === 1;
+  });
+  // In real time: the client repeats the call a little later.
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  t.match(await call(client, "x402_fetch", args), { replayed: true });
+  t.equal(await paid(), before + 1);
+});
 
 t.test("a spend, and a cancellation that arrives after the response was sent", async (t) => {
   seller.script = {};
@@ -204,53 +201,50 @@ t.test("canceled before signing: nothing is paid", async (t) => {
   }
 });
 
-t.test(
-  "a response to a call without a key, delivered over MCP, is kept as long as its resource link states",
-  async (t) => {
-    const text = "long ".repeat(20_000);
-    let reached: () => void = () => undefined;
-    const atSeller = new Promise<void>((resolve) => (reached = resolve));
-    seller.script = {
-      onProof: async ({ response, proof }) => {
-        reached();
-        const transaction = await seller.settle(proof);
-        response
-          .writeHead(200, { "content-type": "text/plain", ...seller.receipt({ transaction }) })
-          .end(text);
-      },
-    };
-    const args = fetching();
-    const hungUp = new AbortController();
-    const request = fetch(`${baseUrl}/api/agents/x402-fetch`, {
-      method: "POST",
-      headers: agent.headers,
-      body: JSON.stringify(args),
-      signal: hungUp.signal,
-    });
-    const gone = t.rejects(request, { name: "AbortError" });
-    await atSeller;
-    hungUp.abort();
-    await gone;
-    const client = await connect();
-    const { resource } = (await call(client, "x402_fetch", args)) as {
-      resource: { uri: string; keptHours: number };
-    };
-    t.equal(resource.keptHours, 48);
-    const delivered = () =>
-      database.pool.query(
-        "SELECT 1 FROM idempotency_keys WHERE told_call IS NOT NULL AND call IS NULL",
-      );
-    await until(async () => (await delivered()).rowCount === 1);
-    await database.pool.query(
-      "UPDATE idempotency_keys SET updated_at = updated_at - interval '1 hour'",
+t.test("the response to a call without a key is kept as long as its link states", async (t) => {
+  const text = "long ".repeat(20_000);
+  let reached: () => void = () => undefined;
+  const atSeller = new Promise<void>((resolve) => (reached = resolve));
+  seller.script = {
+    onProof: async ({ response, proof }) => {
+      reached();
+      const transaction = await seller.settle(proof);
+      response
+        .writeHead(200, { "content-type": "text/plain", ...seller.receipt({ transaction }) })
+        .end(text);
+    },
+  };
+  const args = fetching();
+  const hungUp = new AbortController();
+  const request = fetch(`${baseUrl}/api/agents/x402-fetch`, {
+    method: "POST",
+    headers: agent.headers,
+    body: JSON.stringify(args),
+    signal: hungUp.signal,
+  });
+  const gone = t.rejects(request, { name: "AbortError" });
+  await atSeller;
+  hungUp.abort();
+  await gone;
+  const client = await connect();
+  const { resource } = (await call(client, "x402_fetch", args)) as {
+    resource: { uri: string; keptHours: number };
+  };
+  t.equal(resource.keptHours, 48);
+  const delivered = () =>
+    database.pool.query(
+      "SELECT 1 FROM idempotency_keys WHERE told_call IS NOT NULL AND call IS NULL",
     );
-    await database.pool.query("UPDATE payments SET settled_at = settled_at - interval '1 hour'");
-    await forgetDelivered(database.pool);
-    const { contents } = await client.readResource({ uri: resource.uri });
-    t.match(contents.at(-1), { text });
-    seller.script = {};
-  },
-);
+  await until(async () => (await delivered()).rowCount === 1);
+  await database.pool.query(
+    "UPDATE idempotency_keys SET updated_at = updated_at - interval '1 hour'",
+  );
+  await database.pool.query("UPDATE payments SET settled_at = settled_at - interval '1 hour'");
+  await forgetDelivered(database.pool);
+  const { contents } = await client.readResource({ uri: resource.uri });
+  t.match(contents.at(-1), { text });
+  seller.script = {};
+});
 
 t.test("a batch can cancel a limited number of calls", async (t) => {
   const cancel = async (count: number): Promise<{ status: number; made: number }> => {
@@ -278,23 +272,20 @@ t.test("a batch can cancel a limited number of calls", async (t) => {
   t.match(await cancel(50), { made: 25 });
 });
 
-t.test(
-  "progress notifications: a client that resets its timeout on progress waits to the end",
-  async (t) => {
-    slowSeller(3_000);
-    const client = await connect();
-    const seen: number[] = [];
-    const answer = await call(client, "x402_fetch", fetching(), {
-      timeout: 1_500,
-      resetTimeoutOnProgress: true,
-      onprogress: ({ progress }) => void seen.push(progress),
-    });
-    t.match(answer, { paid: true });
-    t.equal(answer["replayed"], undefined);
-    t.ok(seen.length >= 2, `${seen.length} notifications`);
-    seller.script = {};
-  },
-);
+t.test("a client that resets its timeout on progress waits to the end", async (t) => {
+  slowSeller(3_000);
+  const client = await connect();
+  const seen: number[] = [];
+  const answer = await call(client, "x402_fetch", fetching(), {
+    timeout: 1_500,
+    resetTimeoutOnProgress: true,
+    onprogress: ({ progress }) => void seen.push(progress),
+  });
+  t.match(answer, { paid: true });
+  t.equal(answer["replayed"], undefined);
+  t.ok(seen.length >= 2, `${seen.length} notifications`);
+  seller.script = {};
+});
 
 t.test("another client of the same agent cannot cancel this one's calls", async (t) => {
   const first = await connect();

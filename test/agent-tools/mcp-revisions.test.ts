@@ -165,47 +165,44 @@ for (const [revision, connect] of [
     seller.script = {};
   });
 
-t.test(
-  "2026-07-28: a client that times out closes the stream; a signed payment is kept for its repeat",
-  async (t) => {
-    const client = await modern();
-    const before = await paid();
-    sell("text/plain", "slow", 2_000);
-    const args = fetching();
-    await client.callTool({ name: "wallet_status", arguments: {} });
-    await t.rejects(
-      client.callTool({ name: "x402_fetch", arguments: args }, { timeout: 1_500 }),
-      /timed out/i,
-    );
-    const again = await client.callTool({ name: "x402_fetch", arguments: args });
-    t.match(again.structuredContent, { paid: true, replayed: true });
-    t.equal(await paid(), before + 1);
+t.test("2026-07-28: a client times out; a signed payment is kept for its repeat", async (t) => {
+  const client = await modern();
+  const before = await paid();
+  sell("text/plain", "slow", 2_000);
+  const args = fetching();
+  await client.callTool({ name: "wallet_status", arguments: {} });
+  await t.rejects(
+    client.callTool({ name: "x402_fetch", arguments: args }, { timeout: 1_500 }),
+    /timed out/i,
+  );
+  const again = await client.callTool({ name: "x402_fetch", arguments: args });
+  t.match(again.structuredContent, { paid: true, replayed: true });
+  t.equal(await paid(), before + 1);
 
-    let markReached: () => void = () => undefined;
-    const reached = new Promise<void>((resolve) => (markReached = resolve));
-    const proofs = seller.proofs.length;
-    seller.script = {
-      onUnpaid: async ({ response }) => {
-        markReached();
-        await new Promise((resolve) => setTimeout(resolve, 600));
-        seller.refuse(response, seller.entry());
-      },
-    };
-    const stop = new AbortController();
-    const canceled = t.rejects(
-      client.callTool({ name: "x402_fetch", arguments: fetching() }, { signal: stop.signal }),
-    );
-    await reached;
-    stop.abort();
-    await canceled;
-    // Time for the price to arrive without being paid. On a busy machine the check is weaker, but cannot fail
-    // wrongly.
-    await new Promise((resolve) => setTimeout(resolve, 1_200));
-    t.equal(await paid(), before + 1, "canceled before signing: nothing is paid");
-    t.equal(seller.proofs.length, proofs);
-    seller.script = {};
-  },
-);
+  let markReached: () => void = () => undefined;
+  const reached = new Promise<void>((resolve) => (markReached = resolve));
+  const proofs = seller.proofs.length;
+  seller.script = {
+    onUnpaid: async ({ response }) => {
+      markReached();
+      await new Promise((resolve) => setTimeout(resolve, 600));
+      seller.refuse(response, seller.entry());
+    },
+  };
+  const stop = new AbortController();
+  const canceled = t.rejects(
+    client.callTool({ name: "x402_fetch", arguments: fetching() }, { signal: stop.signal }),
+  );
+  await reached;
+  stop.abort();
+  await canceled;
+  // Time for the price to arrive without being paid. On a busy machine the check is weaker, but cannot fail
+  // wrongly.
+  await new Promise((resolve) => setTimeout(resolve, 1_200));
+  t.equal(await paid(), before + 1, "canceled before signing: nothing is paid");
+  t.equal(seller.proofs.length, proofs);
+  seller.script = {};
+});
 
 t.test("2026-07-28: the user of the client is asked before the owner", async (t) => {
   const args = { recipient: PAYEE, amount: "2", memo: "too much" };

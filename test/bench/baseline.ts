@@ -23,7 +23,7 @@ interface KeptFigure {
   reference?: number;
 }
 /** By row, then figure. */
-export type KeptRows = Record<string, Record<string, KeptFigure>>;
+type KeptRows = Record<string, Record<string, KeptFigure>>;
 type Kept = Record<string, KeptRows>;
 
 const read = (): Kept => JSON.parse(readFileSync(FILE, "utf8")) as Kept;

@@ -4,7 +4,7 @@ import { Pool } from "undici";
 /** Longer than the wait for a point between two blocks; servers close connections that are idle for 5 s. */
 const KEEP_ALIVE_MS = 4_500;
 
-export interface LoadOptions {
+interface LoadOptions {
   url: string;
   bodies: readonly string[];
   inFlight: number;
@@ -18,7 +18,7 @@ export interface LoadOptions {
   onAnswer?: (outcome: string, afterMs: number) => void;
 }
 
-export interface LoadResult {
+interface LoadResult {
   perSecond: number;
   elapsedMs: number;
   p50Ms: number;

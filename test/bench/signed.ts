@@ -6,7 +6,7 @@ import { privateKeyToAddress } from "viem/accounts";
 import { transferDigest } from "../../server/schemes/exact-eip3009/onchain.ts";
 import type { TestChain } from "../helpers/chain.ts";
 
-export interface Payer {
+interface Payer {
   privateKey: Buffer;
   address: Address;
 }

@@ -64,20 +64,17 @@ async function made(client: Client): Promise<Map<string, number>> {
 const newIn = (before: Map<string, number>, after: Map<string, number>): string[] =>
   [...after].flatMap(([name, oid]) => (before.get(name) === oid ? [] : [name])).sort();
 
-t.test(
-  "every file creates the function of its name, and nothing else creates functions",
-  async (t) => {
-    const { client } = await world(t);
-    const { rows } = await client.query<{ name: string }>(
-      "SELECT proname AS name FROM pg_proc WHERE pronamespace = 'public'::regnamespace ORDER BY 1",
-    );
-    const files = (await readdir(FUNCTIONS_DIRECTORY))
-      .filter((file) => file.endsWith(".sql"))
-      .map((file) => file.replace(".sql", ""))
-      .sort();
-    t.same(rows.map(({ name }) => name).sort(), files);
-  },
-);
+t.test("every file creates the function of its name, and nothing else does", async (t) => {
+  const { client } = await world(t);
+  const { rows } = await client.query<{ name: string }>(
+    "SELECT proname AS name FROM pg_proc WHERE pronamespace = 'public'::regnamespace ORDER BY 1",
+  );
+  const files = (await readdir(FUNCTIONS_DIRECTORY))
+    .filter((file) => file.endsWith(".sql"))
+    .map((file) => file.replace(".sql", ""))
+    .sort();
+  t.same(rows.map(({ name }) => name).sort(), files);
+});
 
 t.test("a change is applied once, and nothing else is touched", async (t) => {
   const { client, start, change } = await world(t);
@@ -248,41 +245,34 @@ t.test("a start yields to a payment transaction, and then continues", async (t) 
   t.same((await starting).functions, ["purser_payment_event"]);
 });
 
-t.test(
-  "every SQLSTATE that a function raises is in the table, once, with one meaning",
-  async (t) => {
-    const declared = Object.values(sqlstates).flatMap((value) =>
-      typeof value === "string" && value.startsWith("PU") ? [value] : [],
-    );
-    const raised = (await readFunctions()).files.flatMap(({ sql }) =>
-      [...sql.matchAll(/ERRCODE = '(\w+)'/g)].flatMap(([, state]) => state ?? []),
-    );
-    t.ok(raised.length >= 4);
-    t.same(raised.sort(), declared.sort());
-    t.equal(new Set(declared).size, declared.length);
-  },
-);
+t.test("every SQLSTATE that a function raises is in the table once", async (t) => {
+  const declared = Object.values(sqlstates).flatMap((value) =>
+    typeof value === "string" && value.startsWith("PU") ? [value] : [],
+  );
+  const raised = (await readFunctions()).files.flatMap(({ sql }) =>
+    [...sql.matchAll(/ERRCODE = '(\w+)'/g)].flatMap(([, state]) => state ?? []),
+  );
+  t.ok(raised.length >= 4);
+  t.same(raised.sort(), declared.sort());
+  t.equal(new Set(declared).size, declared.length);
+});
 
-t.test(
-  "a rewritten migration keeps its checksum, so that the build before accepts it",
-  async (t) => {
-    const connectionString = await emptyDatabase(t);
-    await migrate({ connectionString });
-    const client = new Client({ connectionString });
-    await client.connect();
-    t.teardown(() => client.end());
-    for (const [name, checksum] of REWRITTEN) {
-      const { rows } = await client.query(
-        "SELECT checksum FROM _prisma_migrations WHERE migration_name = $1",
-        [name],
-      );
-      t.same(rows, [{ checksum }], name);
-    }
-    t.same((await migrate({ connectionString })).migrations, []);
-    await client.query(
-      "UPDATE _prisma_migrations SET checksum = 'other' WHERE migration_name = $1",
-      [[...REWRITTEN.keys()][0]],
+t.test("a rewritten migration keeps its checksum: the build before accepts it", async (t) => {
+  const connectionString = await emptyDatabase(t);
+  await migrate({ connectionString });
+  const client = new Client({ connectionString });
+  await client.connect();
+  t.teardown(() => client.end());
+  for (const [name, checksum] of REWRITTEN) {
+    const { rows } = await client.query(
+      "SELECT checksum FROM _prisma_migrations WHERE migration_name = $1",
+      [name],
     );
-    await t.rejects(migrate({ connectionString }), { message: /different content/ });
-  },
-);
+    t.same(rows, [{ checksum }], name);
+  }
+  t.same((await migrate({ connectionString })).migrations, []);
+  await client.query("UPDATE _prisma_migrations SET checksum = 'other' WHERE migration_name = $1", [
+    [...REWRITTEN.keys()][0],
+  ]);
+  await t.rejects(migrate({ connectionString }), { message: /different content/ });
+});

@@ -108,98 +108,89 @@ t.test("hot statements, with custom and with generic plans", async (t) => {
   });
 });
 
-t.test(
-  "a statement prepared while the table was small still reads only its own rows",
-  async (t) => {
-    const database = await databaseWithPlans(t);
-    const pool = createPool(database.url, { maxConnections: 1, timeouts: TIMEOUTS.money });
-    t.teardown(() => pool.end());
-    const claims = settleStore(pool, noSettlement);
-    const [first, ...others] = thirdPartyRequests(BURST);
-    if (!first) throw new Error("no request");
-    const accepted = await acceptSettlements(database.pool, [first]);
-    const [row] = accepted.map(({ settlement }) => settlement);
-    if (!row) throw new Error("not accepted");
-    // Often enough for Postgres to switch to a generic plan.
-    for (let times = 0; times < 8; times += 1) {
-      await claims.find(first.authorization);
-      await claims.claimSuccess(row);
-    }
-    for (let at = 0; at < others.length; at += 500)
-      await acceptSettlements(database.pool, others.slice(at, at + 500));
-    const scans = recordScans(pool);
-    t.equal((await claims.find(first.authorization))?.id, first.id);
-    t.equal(await claims.claimSuccess(row), false, "success was claimed by the first call");
-    const read = scans.filter(({ table }) => table === "settlements");
-    t.ok(read.length >= 2, "plans of both were recorded");
-    t.same(
-      read.filter(({ rows }) => rows > 2),
-      [],
-    );
-  },
-);
+t.test("a statement prepared on a small table still reads only its own rows", async (t) => {
+  const database = await databaseWithPlans(t);
+  const pool = createPool(database.url, { maxConnections: 1, timeouts: TIMEOUTS.money });
+  t.teardown(() => pool.end());
+  const claims = settleStore(pool, noSettlement);
+  const [first, ...others] = thirdPartyRequests(BURST);
+  if (!first) throw new Error("no request");
+  const accepted = await acceptSettlements(database.pool, [first]);
+  const [row] = accepted.map(({ settlement }) => settlement);
+  if (!row) throw new Error("not accepted");
+  // Often enough for Postgres to switch to a generic plan.
+  for (let times = 0; times < 8; times += 1) {
+    await claims.find(first.authorization);
+    await claims.claimSuccess(row);
+  }
+  for (let at = 0; at < others.length; at += 500)
+    await acceptSettlements(database.pool, others.slice(at, at + 500));
+  const scans = recordScans(pool);
+  t.equal((await claims.find(first.authorization))?.id, first.id);
+  t.equal(await claims.claimSuccess(row), false, "success was claimed by the first call");
+  const read = scans.filter(({ table }) => table === "settlements");
+  t.ok(read.length >= 2, "plans of both were recorded");
+  t.same(
+    read.filter(({ rows }) => rows > 2),
+    [],
+  );
+});
 
-t.test(
-  "a lane's statements prepared while the table was small still read only their own rows",
-  async (t) => {
-    const database = await databaseWithPlans(t);
-    const pool = createPool(database.url, { maxConnections: 1, timeouts: TIMEOUTS.engine });
-    t.teardown(() => pool.end());
-    for (let times = 0; times < 8; times += 1) await settleOfABurst(t, pool, 1);
-    const scans = recordScans(pool);
-    await settleOfABurst(t, pool);
-    const read = scans.filter(({ table }) => table === "settlements");
-    t.ok(read.length > 30, "plans were recorded");
-    const most = (statement: string) => (statement.includes("SKIP LOCKED") ? BURST : BATCH);
-    t.same(
-      read.filter(({ rows, statement }) => rows > most(statement)),
-      [],
-    );
-  },
-);
+t.test("a lane's statements prepared on a small table still read only their rows", async (t) => {
+  const database = await databaseWithPlans(t);
+  const pool = createPool(database.url, { maxConnections: 1, timeouts: TIMEOUTS.engine });
+  t.teardown(() => pool.end());
+  for (let times = 0; times < 8; times += 1) await settleOfABurst(t, pool, 1);
+  const scans = recordScans(pool);
+  await settleOfABurst(t, pool);
+  const read = scans.filter(({ table }) => table === "settlements");
+  t.ok(read.length > 30, "plans were recorded");
+  const most = (statement: string) => (statement.includes("SKIP LOCKED") ? BURST : BATCH);
+  t.same(
+    read.filter(({ rows, statement }) => rows > most(statement)),
+    [],
+  );
+});
 
-t.test(
-  "a claim and the record of a returned success are HOT updates: they touch no index while their page has room",
-  async (t) => {
-    const { pool } = await testDatabase(t);
-    await acceptSettlements(pool, thirdPartyRequests(4));
-    const lane = { chainId: CHAIN_ID, address: randomAddress() };
-    await acquireLease(pool, lane, "me", 60_000);
-    const lease = { ...lane, owner: "me", epoch: 1n };
-    const written = async (sql: Sql): Promise<{ all: number; hot: number }> => {
-      const { rows } = await sql.query<{ all: number; hot: number }>(
-        `SELECT n_tup_upd::int AS all, n_tup_hot_upd::int AS hot FROM pg_stat_xact_user_tables
+t.test("a claim and the record of a returned success are HOT updates", async (t) => {
+  const { pool } = await testDatabase(t);
+  await acceptSettlements(pool, thirdPartyRequests(4));
+  const lane = { chainId: CHAIN_ID, address: randomAddress() };
+  await acquireLease(pool, lane, "me", 60_000);
+  const lease = { ...lane, owner: "me", epoch: 1n };
+  const written = async (sql: Sql): Promise<{ all: number; hot: number }> => {
+    const { rows } = await sql.query<{ all: number; hot: number }>(
+      `SELECT n_tup_upd::int AS all, n_tup_hot_upd::int AS hot FROM pg_stat_xact_user_tables
         WHERE relname = 'settlements'`,
-      );
-      return rows[0] ?? { all: 0, hot: 0 };
-    };
-    const writesOf = <T>(work: (sql: Sql) => Promise<T>) =>
-      inTransaction(pool, async (sql) => {
-        const before = await written(sql);
-        const done = await work(sql);
-        const after = await written(sql);
-        t.same([after.all - before.all, after.hot - before.hot], [4, 4]);
-        return done;
-      });
-    const room = { batchable: 4, ownSolo: 0, thirdPartySolo: 0 };
-    const claimed = await writesOf((sql) => claim(sql, lease, room));
-    const successes = await writesOf((sql) => {
-      const claims = settleStore(sql, noSettlement);
-      return Promise.all(claimed.map((record) => claims.claimSuccess(record)));
-    });
-    t.same(successes, Array(4).fill(true));
-    // Postgres parses a generated column's expression again for each row of an update, even if its inputs do not
-    // change.
-    const { rows } = await pool.query(
-      "SELECT attname FROM pg_attribute WHERE attrelid = 'settlements'::regclass AND attgenerated <> ''",
     );
-    t.same(rows, [], "there is no generated column");
-    // Constraints guarantee their values instead.
-    const rewrite = (change: string) => pool.query(`UPDATE settlements SET ${change}`);
-    await t.rejects(rewrite("class = 0"), /settlements_class_is_its_kinds/);
-    await t.rejects(rewrite("only_lane = from_address"), /settlements_only_lane_is_its_terms/);
-  },
-);
+    return rows[0] ?? { all: 0, hot: 0 };
+  };
+  const writesOf = <T>(work: (sql: Sql) => Promise<T>) =>
+    inTransaction(pool, async (sql) => {
+      const before = await written(sql);
+      const done = await work(sql);
+      const after = await written(sql);
+      t.same([after.all - before.all, after.hot - before.hot], [4, 4]);
+      return done;
+    });
+  const room = { batchable: 4, ownSolo: 0, thirdPartySolo: 0 };
+  const claimed = await writesOf((sql) => claim(sql, lease, room));
+  const successes = await writesOf((sql) => {
+    const claims = settleStore(sql, noSettlement);
+    return Promise.all(claimed.map((record) => claims.claimSuccess(record)));
+  });
+  t.same(successes, Array(4).fill(true));
+  // Postgres parses a generated column's expression again for each row of an update, even if its inputs do not
+  // change.
+  const { rows } = await pool.query(
+    "SELECT attname FROM pg_attribute WHERE attrelid = 'settlements'::regclass AND attgenerated <> ''",
+  );
+  t.same(rows, [], "there is no generated column");
+  // Constraints guarantee their values instead.
+  const rewrite = (change: string) => pool.query(`UPDATE settlements SET ${change}`);
+  await t.rejects(rewrite("class = 0"), /settlements_class_is_its_kinds/);
+  await t.rejects(rewrite("only_lane = from_address"), /settlements_only_lane_is_its_terms/);
+});
 
 /**
  * Reads until the first payment event. Not with fetch: its connection would outlive the stream and delay the

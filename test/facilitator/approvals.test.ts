@@ -39,13 +39,7 @@ async function newPayer(chain: TestChain, wei = WEI): Promise<PrivateKeyAccount>
 }
 
 const tokenOf = (chain: TestChain) => ({
-  balanceOf: (account: Address) =>
-    chain.publicClient.readContract({
-      address: chain.usdc,
-      abi: erc20Abi,
-      functionName: "balanceOf",
-      args: [account],
-    }),
+  balanceOf: (account: Address) => chain.usdcOf(account),
   allowanceOf: (account: Address) =>
     chain.publicClient.readContract({
       address: chain.usdc,
@@ -78,23 +72,20 @@ t.test("a payer's own approval", async (t) => {
   const { balanceOf, allowanceOf } = tokenOf(chain);
   const relayer = chain.relayer.address;
 
-  await t.test(
-    "is ignored by a facilitator that is not configured to send approvals",
-    async (t) => {
-      const off = await testApp(t, { chain });
-      const extensionsOf = async ({ app }: TestApp) =>
-        (await app.inject("/api/x402/supported")).json<{ extensions: string[] }>().extensions;
-      t.notOk((await extensionsOf(off)).includes("erc20ApprovalGasSponsoring"));
-      t.ok((await extensionsOf(one)).includes("erc20ApprovalGasSponsoring"));
-      const payer = await newPayer(chain);
-      const body = await approvedPayment(chain, payer, newAccount().address);
-      for (const operation of ["verify", "settle"] as const) {
-        const answer = await post(off.app, operation, body);
-        t.equal(answer["invalidReason"] ?? answer["errorReason"], "permit2_allowance_required");
-      }
-      t.equal(await sentBy(chain, payer.address), 0);
-    },
-  );
+  await t.test("is ignored by a facilitator that sends no approvals", async (t) => {
+    const off = await testApp(t, { chain });
+    const extensionsOf = async ({ app }: TestApp) =>
+      (await app.inject("/api/x402/supported")).json<{ extensions: string[] }>().extensions;
+    t.notOk((await extensionsOf(off)).includes("erc20ApprovalGasSponsoring"));
+    t.ok((await extensionsOf(one)).includes("erc20ApprovalGasSponsoring"));
+    const payer = await newPayer(chain);
+    const body = await approvedPayment(chain, payer, newAccount().address);
+    for (const operation of ["verify", "settle"] as const) {
+      const answer = await post(off.app, operation, body);
+      t.equal(answer["invalidReason"] ?? answer["errorReason"], "permit2_allowance_required");
+    }
+    t.equal(await sentBy(chain, payer.address), 0);
+  });
 
   for (const facilitator of [undefined, relayer])
     for (const type of ["eip1559", "legacy"] as const)
@@ -132,45 +123,39 @@ t.test("a payer's own approval", async (t) => {
         t.match(await post(two.app, "settle", next), { success: true }, "one approval is enough");
       });
 
-  await t.test(
-    "20 in parallel from two processes: one approval, one payment, one success",
-    async (t) => {
-      const payer = await newPayer(chain);
-      const payTo = newAccount().address;
-      const body = await approvedPayment(chain, payer, payTo);
-      const answers = await Promise.all(
-        Array.from({ length: 20 }, (_, index) =>
-          post(index % 2 === 0 ? one.app : two.app, "settle", body),
-        ),
-      );
-      t.equal(answers.filter(({ success }) => success === true).length, 1);
-      t.equal(await sentBy(chain, payer.address), 1);
-      t.equal(await balanceOf(payTo), 1_000n);
-    },
-  );
+  await t.test("20 in parallel at two processes: one approval, one success", async (t) => {
+    const payer = await newPayer(chain);
+    const payTo = newAccount().address;
+    const body = await approvedPayment(chain, payer, payTo);
+    const answers = await Promise.all(
+      Array.from({ length: 20 }, (_, index) =>
+        post(index % 2 === 0 ? one.app : two.app, "settle", body),
+      ),
+    );
+    t.equal(answers.filter(({ success }) => success === true).length, 1);
+    t.equal(await sentBy(chain, payer.address), 1);
+    t.equal(await balanceOf(payTo), 1_000n);
+  });
 
-  await t.test(
-    "the token's permit (EIP-2612) is preferred, and with an allowance no approval is sent",
-    async (t) => {
-      const payer = await newPayer(chain);
-      const payTo = newAccount().address;
-      const extensions = {
-        ...(await approvalBy(chain, payer, { value: 5n })),
-        ...(await sponsoring(chain, payer)),
-      };
-      const both = await permit2Payment({ chain, payer, payTo, extensions });
-      t.match(await post(one.app, "settle", both), { success: true });
-      t.equal(await sentBy(chain, payer.address), 0);
-      const allowed = await newPayer(chain);
-      t.match(await post(one.app, "settle", await approvedPayment(chain, allowed, payTo)), {
-        success: true,
-      });
-      t.match(await post(one.app, "settle", await approvedPayment(chain, allowed, payTo)), {
-        success: true,
-      });
-      t.equal(await sentBy(chain, allowed.address), 1, "the second was not sent");
-    },
-  );
+  await t.test("a permit (EIP-2612) comes first; an allowance needs no approval", async (t) => {
+    const payer = await newPayer(chain);
+    const payTo = newAccount().address;
+    const extensions = {
+      ...(await approvalBy(chain, payer, { value: 5n })),
+      ...(await sponsoring(chain, payer)),
+    };
+    const both = await permit2Payment({ chain, payer, payTo, extensions });
+    t.match(await post(one.app, "settle", both), { success: true });
+    t.equal(await sentBy(chain, payer.address), 0);
+    const allowed = await newPayer(chain);
+    t.match(await post(one.app, "settle", await approvedPayment(chain, allowed, payTo)), {
+      success: true,
+    });
+    t.match(await post(one.app, "settle", await approvedPayment(chain, allowed, payTo)), {
+      success: true,
+    });
+    t.equal(await sentBy(chain, allowed.address), 1, "the second was not sent");
+  });
 
   const other = newAccount();
   const failed = "erc20_approval_tx_failed";

@@ -7,7 +7,7 @@ import type { Address, Hex } from "viem";
 import { newId } from "../../server/core/ids.ts";
 import { inTransaction } from "../../server/infra/db/pool.ts";
 import { AMPLE_GAS, testApp, type TestApp } from "../helpers/app.ts";
-import { approvePermit2, ERC20_ABI } from "../helpers/permit2.ts";
+import { approvePermit2 } from "../helpers/permit2.ts";
 import { isFullTier } from "../helpers/tier.ts";
 import { until } from "../helpers/until.ts";
 import { post, signedPayment, type Body } from "./payments.ts";
@@ -216,12 +216,7 @@ t.test("two callers of one payment", { timeout: 300_000 }, async (t) => {
       new Set(all.every(succeeded) ? [] : ["duplicate_settlement"]),
       nameOf(made),
     );
-    const paid = await chain.publicClient.readContract({
-      address: chain.usdc,
-      abi: ERC20_ABI,
-      functionName: "balanceOf",
-      args: [made.payTo],
-    });
+    const paid = await chain.usdcOf(made.payTo);
     t.equal(paid, 1_000n, `${nameOf(made)}: paid once`);
   }
 

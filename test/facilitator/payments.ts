@@ -3,17 +3,7 @@ import type { FastifyInstance } from "fastify";
 import type { Address, Hex } from "viem";
 import { generatePrivateKey, type PrivateKeyAccount } from "viem/accounts";
 import type { TestChain } from "../helpers/chain.ts";
-
-export const TRANSFER_TYPES = {
-  TransferWithAuthorization: [
-    { name: "from", type: "address" },
-    { name: "to", type: "address" },
-    { name: "value", type: "uint256" },
-    { name: "validAfter", type: "uint256" },
-    { name: "validBefore", type: "uint256" },
-    { name: "nonce", type: "bytes32" },
-  ],
-} as const;
+import { transferOf } from "../helpers/eip3009.ts";
 
 export interface Payment {
   chain: Pick<TestChain, "chainId" | "usdc">;
@@ -75,14 +65,7 @@ export async function signedPayment(options: Needed & Partial<Payment>): Promise
       chainId: options.signedChainId ?? chain.chainId,
       verifyingContract: asset,
     },
-    types: TRANSFER_TYPES,
-    primaryType: "TransferWithAuthorization",
-    message: {
-      ...authorization,
-      value: BigInt(authorization.value),
-      validAfter: BigInt(authorization.validAfter),
-      validBefore: BigInt(authorization.validBefore),
-    },
+    ...transferOf(authorization as Parameters<typeof transferOf>[0]),
   });
   return {
     x402Version: 2,

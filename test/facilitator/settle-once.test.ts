@@ -1,19 +1,12 @@
 // Goal: one payment moves money once and returns success once, however often, from wherever and with whatever key
 // it is posted.
 import t from "tap";
-import { parseAbi, type Address } from "viem";
+import type { Address } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { post, signedPayment } from "./payments.ts";
 
-const ABI = parseAbi(["function balanceOf(address) view returns (uint256)"]);
-const balance = ({ chain }: TestApp, account: Address): Promise<bigint> =>
-  chain.publicClient.readContract({
-    address: chain.usdc,
-    abi: ABI,
-    functionName: "balanceOf",
-    args: [account],
-  });
+const balance = ({ chain }: TestApp, account: Address): Promise<bigint> => chain.usdcOf(account);
 
 t.test("settle", async (t) => {
   const one = await testApp(t);
@@ -27,30 +20,27 @@ t.test("settle", async (t) => {
   const twentyTimes = <T>(use: (app: TestApp["app"]) => Promise<T>): Promise<T[]> =>
     Promise.all(Array.from({ length: 20 }, (_, index) => use(index % 2 === 0 ? one.app : two.app)));
 
-  await t.test(
-    "the response has both sets of field names, without an earlier verify",
-    async (t) => {
-      const payTo = newPayee();
-      const answer = await post(one.app, "settle", await make(payTo));
-      t.match(answer, {
-        success: true,
-        txHash: /^0x[0-9a-f]{64}$/,
-        network: `eip155:${chain.chainId}`,
-        payer: payer.address,
-        amount: "1000",
-        paymentId: /^pay_/,
-      });
-      t.equal(answer["transaction"], answer["txHash"]);
-      t.equal(await balance(one, payTo), 1000n);
-      const receipt = await chain.publicClient.getTransactionReceipt({
-        hash: answer["txHash"] as `0x${string}`,
-      });
-      t.equal(receipt.status, "success");
-      const state = await two.app.inject(`/api/x402/payments/${String(answer["paymentId"])}`);
-      t.match(state.json(), { status: "settled", txHash: answer["txHash"] });
-      t.equal((await one.app.inject("/api/x402/payments/pay_none")).statusCode, 404);
-    },
-  );
+  await t.test("without an earlier verify, the response has both sets of names", async (t) => {
+    const payTo = newPayee();
+    const answer = await post(one.app, "settle", await make(payTo));
+    t.match(answer, {
+      success: true,
+      txHash: /^0x[0-9a-f]{64}$/,
+      network: `eip155:${chain.chainId}`,
+      payer: payer.address,
+      amount: "1000",
+      paymentId: /^pay_/,
+    });
+    t.equal(answer["transaction"], answer["txHash"]);
+    t.equal(await balance(one, payTo), 1000n);
+    const receipt = await chain.publicClient.getTransactionReceipt({
+      hash: answer["txHash"] as `0x${string}`,
+    });
+    t.equal(receipt.status, "success");
+    const state = await two.app.inject(`/api/x402/payments/${String(answer["paymentId"])}`);
+    t.match(state.json(), { status: "settled", txHash: answer["txHash"] });
+    t.equal((await one.app.inject("/api/x402/payments/pay_none")).statusCode, 404);
+  });
 
   await t.test("20 in parallel from two processes: one transfer, one success", async (t) => {
     const payTo = newPayee();

@@ -3,7 +3,6 @@
 import t from "tap";
 import {
   hashTypedData,
-  parseAbi,
   parseSignature,
   serializeCompactSignature,
   signatureToCompactSignature,
@@ -13,30 +12,22 @@ import {
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
 import { change } from "./bent-payments.ts";
-import { post, signedPayment, TRANSFER_TYPES, type Body } from "./payments.ts";
+import { post, signedPayment, type Body } from "./payments.ts";
 import { approveHash, deployWallet, futureWallet } from "./wallets.ts";
 import type { TestChain } from "../helpers/chain.ts";
+import { transferOf } from "../helpers/eip3009.ts";
 
-const ABI = parseAbi(["function balanceOf(address) view returns (uint256)"]);
 const SIGNATURE = "paymentPayload.payload.signature";
 const signatureOf = (body: Body): Hex =>
   (body.paymentPayload["payload"] as { signature: Hex }).signature;
 
 function digestOf(chain: TestChain, body: Body): Hex {
   const { authorization } = body.paymentPayload["payload"] as {
-    authorization: Record<"from" | "to" | "nonce", Hex> &
-      Record<"value" | "validAfter" | "validBefore", string>;
+    authorization: Parameters<typeof transferOf>[0];
   };
   return hashTypedData({
     domain: { name: "USDC", version: "2", chainId: chain.chainId, verifyingContract: chain.usdc },
-    types: TRANSFER_TYPES,
-    primaryType: "TransferWithAuthorization",
-    message: {
-      ...authorization,
-      value: BigInt(authorization.value),
-      validAfter: BigInt(authorization.validAfter),
-      validBefore: BigInt(authorization.validBefore),
-    },
+    ...transferOf(authorization),
   });
 }
 
@@ -44,13 +35,7 @@ t.test("smart wallets", async (t) => {
   const { app, chain } = await testApp(t);
   const owner = privateKeyToAccount(generatePrivateKey());
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
-  const received = (): Promise<bigint> =>
-    chain.publicClient.readContract({
-      address: chain.usdc,
-      abi: ABI,
-      functionName: "balanceOf",
-      args: [payTo],
-    });
+  const received = (): Promise<bigint> => chain.usdcOf(payTo);
   const from = (wallet: Address): Promise<Body> =>
     signedPayment({ chain, payer: owner, payTo, from: wallet });
 
@@ -64,25 +49,22 @@ t.test("smart wallets", async (t) => {
     t.match(await post(app, "settle", body), { errorReason: "duplicate_settlement" });
   });
 
-  await t.test(
-    "a hash that the owner approved on chain settles: its 65 bytes are no key's signature",
-    async (t) => {
-      const wallet = await deployWallet(chain, chain.admin.address, "ApprovedHash");
-      await chain.mint(wallet, 5_000n);
-      const body = await from(wallet);
-      const shown = await approveHash(chain, wallet, chain.admin, digestOf(chain, body));
-      const approved = change(body, SIGNATURE, shown);
-      const before = await received();
-      t.match(await post(app, "verify", approved), { isValid: true, payer: wallet });
-      t.match(await post(app, "settle", approved), { success: true, payer: wallet });
-      t.equal(await received(), before + 1_000n);
-      t.match(
-        await post(app, "settle", change(await from(wallet), SIGNATURE, shown)),
-        { success: false, errorReason: "invalid_exact_evm_signature" },
-        "only for this hash",
-      );
-    },
-  );
+  await t.test("a hash that the owner approved on chain settles", async (t) => {
+    const wallet = await deployWallet(chain, chain.admin.address, "ApprovedHash");
+    await chain.mint(wallet, 5_000n);
+    const body = await from(wallet);
+    const shown = await approveHash(chain, wallet, chain.admin, digestOf(chain, body));
+    const approved = change(body, SIGNATURE, shown);
+    const before = await received();
+    t.match(await post(app, "verify", approved), { isValid: true, payer: wallet });
+    t.match(await post(app, "settle", approved), { success: true, payer: wallet });
+    t.equal(await received(), before + 1_000n);
+    t.match(
+      await post(app, "settle", change(await from(wallet), SIGNATURE, shown)),
+      { success: false, errorReason: "invalid_exact_evm_signature" },
+      "only for this hash",
+    );
+  });
 
   await t.test("a compact signature settles", async (t) => {
     await chain.mint(owner.address, 1_000n);
@@ -94,78 +76,66 @@ t.test("smart wallets", async (t) => {
     t.equal(await received(), 3_000n);
   });
 
-  await t.test(
-    "an undeployed wallet neither verifies nor settles through an unknown factory",
-    async (t) => {
-      const wallet = await futureWallet(chain, owner.address);
-      await chain.mint(wallet.address, 5_000n);
-      const plain = await from(wallet.address);
-      const body = change(plain, SIGNATURE, wallet.wrap(signatureOf(plain)));
-      t.match(
-        await post(app, "verify", body),
-        { isValid: false, invalidReason: "eip6492_factory_not_allowed", payer: wallet.address },
-        "verify returns the same reason as settle",
-      );
-      t.match(await post(app, "settle", body), {
-        success: false,
-        errorReason: "eip6492_factory_not_allowed",
-        transaction: "",
-      });
-      t.equal(await received(), 3_000n);
-    },
-  );
+  await t.test("an undeployed wallet is refused with an unknown factory", async (t) => {
+    const wallet = await futureWallet(chain, owner.address);
+    await chain.mint(wallet.address, 5_000n);
+    const plain = await from(wallet.address);
+    const body = change(plain, SIGNATURE, wallet.wrap(signatureOf(plain)));
+    t.match(
+      await post(app, "verify", body),
+      { isValid: false, invalidReason: "eip6492_factory_not_allowed", payer: wallet.address },
+      "verify returns the same reason as settle",
+    );
+    t.match(await post(app, "settle", body), {
+      success: false,
+      errorReason: "eip6492_factory_not_allowed",
+      transaction: "",
+    });
+    t.equal(await received(), 3_000n);
+  });
 
-  await t.test(
-    "an undeployed wallet settles through an allowed factory, which deploys it",
-    async (t) => {
-      const wallet = await futureWallet(chain, owner.address);
-      await chain.mint(wallet.address, 5_000n);
-      const plain = await from(wallet.address);
-      const body = change(plain, SIGNATURE, wallet.wrap(signatureOf(plain)));
-      const allowing = await testApp(t, { chain, env: { ERC6492_FACTORIES: wallet.factory } });
-      t.match(await post(allowing.app, "verify", body), { isValid: true });
-      t.match(await post(allowing.app, "settle", body), { success: true, payer: wallet.address });
-      t.equal(await received(), 4_000n);
-      t.ok(
-        await chain.publicClient.getCode({ address: wallet.address }),
-        "the wallet was deployed",
-      );
-      t.match(await post(allowing.app, "settle", body), { errorReason: "duplicate_settlement" });
-      const gullible = await deployWallet(chain, owner.address, "Anything");
-      await chain.mint(gullible, 5_000n);
-      const innocent = await from(gullible);
-      const nested = wallet.wrap((await futureWallet(chain, owner.address)).wrap("0x1234"));
-      t.match(
-        await post(allowing.app, "settle", change(innocent, SIGNATURE, nested)),
-        { success: false, errorReason: "invalid_exact_evm_signature" },
-        "a nested ERC-6492 envelope cannot hide another factory",
-      );
-      const poor = await futureWallet(chain, owner.address);
-      const unpaid = await from(poor.address);
-      const bad = change(unpaid, SIGNATURE, poor.wrap(signatureOf(unpaid)));
-      t.match(await post(allowing.app, "settle", bad), {
-        success: false,
-        errorReason: "eip6492_factory_not_allowed",
-      });
-      await allowing.app.close();
-    },
-  );
+  await t.test("an undeployed wallet is deployed by an allowed factory", async (t) => {
+    const wallet = await futureWallet(chain, owner.address);
+    await chain.mint(wallet.address, 5_000n);
+    const plain = await from(wallet.address);
+    const body = change(plain, SIGNATURE, wallet.wrap(signatureOf(plain)));
+    const allowing = await testApp(t, { chain, env: { ERC6492_FACTORIES: wallet.factory } });
+    t.match(await post(allowing.app, "verify", body), { isValid: true });
+    t.match(await post(allowing.app, "settle", body), { success: true, payer: wallet.address });
+    t.equal(await received(), 4_000n);
+    t.ok(await chain.publicClient.getCode({ address: wallet.address }), "the wallet was deployed");
+    t.match(await post(allowing.app, "settle", body), { errorReason: "duplicate_settlement" });
+    const gullible = await deployWallet(chain, owner.address, "Anything");
+    await chain.mint(gullible, 5_000n);
+    const innocent = await from(gullible);
+    const nested = wallet.wrap((await futureWallet(chain, owner.address)).wrap("0x1234"));
+    t.match(
+      await post(allowing.app, "settle", change(innocent, SIGNATURE, nested)),
+      { success: false, errorReason: "invalid_exact_evm_signature" },
+      "a nested ERC-6492 envelope cannot hide another factory",
+    );
+    const poor = await futureWallet(chain, owner.address);
+    const unpaid = await from(poor.address);
+    const bad = change(unpaid, SIGNATURE, poor.wrap(signatureOf(unpaid)));
+    t.match(await post(allowing.app, "settle", bad), {
+      success: false,
+      errorReason: "eip6492_factory_not_allowed",
+    });
+    await allowing.app.close();
+  });
 
-  await t.test(
-    "a wallet that accepts only in simulations moves no money and gets a clear error",
-    async (t) => {
-      const wallet = await deployWallet(chain, owner.address, "TwoFaced");
-      await chain.mint(wallet, 5_000n);
-      const answer = await post(app, "settle", await from(wallet));
-      t.match(answer, {
-        success: false,
-        // The engine's own simulation has a gas price like the transaction, so it fails and nothing is sent.
-        errorReason: "invalid_exact_evm_signature",
-        transaction: "",
-      });
-      t.equal(await received(), 4_000n);
-    },
-  );
+  await t.test("a wallet that accepts only in simulations moves no money", async (t) => {
+    const wallet = await deployWallet(chain, owner.address, "TwoFaced");
+    await chain.mint(wallet, 5_000n);
+    const answer = await post(app, "settle", await from(wallet));
+    t.match(answer, {
+      success: false,
+      // The engine's own simulation has a gas price like the transaction, so it fails and nothing is sent.
+      errorReason: "invalid_exact_evm_signature",
+      transaction: "",
+    });
+    t.equal(await received(), 4_000n);
+  });
 
   await t.test("a wallet that burns gas affects no other verdict", async (t) => {
     const burner = await deployWallet(chain, owner.address, "BurnsAllGas");
@@ -184,24 +154,21 @@ t.test("smart wallets", async (t) => {
     );
   });
 
-  await t.test(
-    "payments of one payer that are checked together get separate verdicts",
-    async (t) => {
-      const payer = privateKeyToAccount(generatePrivateKey());
-      const payee = privateKeyToAccount(generatePrivateKey());
-      await chain.mint(payer.address, 1_000n);
-      const bodies = await Promise.all([
-        ...Array.from({ length: 5 }, () => signedPayment({ chain, payer, payTo: payee.address })),
-        // Its balance would come only from the payments before it.
-        signedPayment({ chain, payer: payee, payTo }),
-      ]);
-      const same = bodies[0];
-      const answers = await Promise.all([...bodies, same].map((body) => post(app, "verify", body)));
-      t.same(
-        answers.map(({ isValid }) => isValid),
-        [true, true, true, true, true, false, true],
-      );
-      t.equal(answers[5]?.["invalidReason"], "invalid_exact_evm_insufficient_balance");
-    },
-  );
+  await t.test("payments of one payer, checked together, get separate verdicts", async (t) => {
+    const payer = privateKeyToAccount(generatePrivateKey());
+    const payee = privateKeyToAccount(generatePrivateKey());
+    await chain.mint(payer.address, 1_000n);
+    const bodies = await Promise.all([
+      ...Array.from({ length: 5 }, () => signedPayment({ chain, payer, payTo: payee.address })),
+      // Its balance would come only from the payments before it.
+      signedPayment({ chain, payer: payee, payTo }),
+    ]);
+    const same = bodies[0];
+    const answers = await Promise.all([...bodies, same].map((body) => post(app, "verify", body)));
+    t.same(
+      answers.map(({ isValid }) => isValid),
+      [true, true, true, true, true, false, true],
+    );
+    t.equal(answers[5]?.["invalidReason"], "invalid_exact_evm_insufficient_balance");
+  });
 });

@@ -4,7 +4,7 @@ import type { Address, Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
-import { approvePermit2, ERC20_ABI, UPTO_PROXY } from "../helpers/permit2.ts";
+import { approvePermit2, UPTO_PROXY } from "../helpers/permit2.ts";
 import { change } from "./bent-payments.ts";
 import { permit2Payment, sponsoring } from "./permit2-payments.ts";
 import { post, type Body } from "./payments.ts";
@@ -21,13 +21,7 @@ t.test("upto", async (t) => {
   const payer = newAccount();
   await chain.mint(payer.address, 1_000_000n);
   await approvePermit2(chain, [payer]);
-  const balanceOf = (account: Address) =>
-    chain.publicClient.readContract({
-      address: chain.usdc,
-      abi: ERC20_ABI,
-      functionName: "balanceOf",
-      args: [account],
-    });
+  const balanceOf = (account: Address) => chain.usdcOf(account);
   const make = (payTo: Address, amount = 50_000n, more = {}) =>
     permit2Payment({ chain, payer, payTo, facilitator, amount, ...more });
   const everywhere = <T>(use: (app: TestApp["app"]) => Promise<T>): Promise<T[]> =>

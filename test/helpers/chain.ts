@@ -9,6 +9,7 @@ import {
   createWalletClient,
   defineChain,
   encodeAbiParameters,
+  erc20Abi,
   http,
   keccak256,
   numberToHex,
@@ -118,6 +119,13 @@ export async function testChain(t: Pick<Test, "teardown">, options: TestChainOpt
     /** A client that signs with this account's key and sends to this chain. */
     walletClient: (account: PrivateKeyAccount) =>
       createWalletClient({ account, chain, transport, pollingInterval: 20, cacheTime: 0 }),
+    usdcOf: (account: Address) =>
+      publicClient.readContract({
+        address: usdc,
+        abi: erc20Abi,
+        functionName: "balanceOf",
+        args: [account],
+      }),
     /** Raises balances at once, without a block, a transaction or a Transfer event. */
     mint: (to: Address | Address[], amountAtomic: bigint) =>
       raiseBalances(rpcUrl, usdc, [to].flat(), amountAtomic),

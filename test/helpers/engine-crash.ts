@@ -12,7 +12,7 @@ import type { FaultPoint } from "../../server/plugins/settlement/context.ts";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
 import type { TestChain } from "./chain.ts";
 import { expectLedgerEqualsChain } from "./engine-invariants.ts";
-import { authorize, payers, randomAddress, request, TOKEN_ABI, type TestEngine } from "./engine.ts";
+import { authorize, payers, randomAddress, request, type TestEngine } from "./engine.ts";
 import type { TestDatabase } from "./postgres.ts";
 import { until } from "./until.ts";
 
@@ -111,12 +111,7 @@ export async function expectAllPaidOnce(
     requests.map(() => "settled"),
     node.logText(),
   );
-  const balance = await chain.publicClient.readContract({
-    address: chain.usdc,
-    abi: TOKEN_ABI,
-    functionName: "balanceOf",
-    args: [to],
-  });
+  const balance = await chain.usdcOf(to);
   t.equal(balance, 1_000n * BigInt(requests.length), "the payee got each payment once");
   await until(async () => {
     const { rowCount } = await database.pool.query(

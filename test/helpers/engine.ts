@@ -22,6 +22,7 @@ import type {
 import { newId } from "../../server/core/ids.ts";
 import { RunningEngine, type RunningEngineDeps } from "../../server/plugins/settlement/engine.ts";
 import type { TestChain } from "./chain.ts";
+import { TRANSFER_TYPES } from "./eip3009.ts";
 
 export interface TestEngineOptions {
   databaseUrl: string;
@@ -208,16 +209,7 @@ export async function authorize(
   const signature = await payer.signTypedData({
     domain: domainOf(chain),
     primaryType: "TransferWithAuthorization",
-    types: {
-      TransferWithAuthorization: [
-        { name: "from", type: "address" },
-        { name: "to", type: "address" },
-        { name: "value", type: "uint256" },
-        { name: "validAfter", type: "uint256" },
-        { name: "validBefore", type: "uint256" },
-        { name: "nonce", type: "bytes32" },
-      ],
-    },
+    types: TRANSFER_TYPES,
     message,
   });
   return { chainId: chain.chainId, asset: chain.usdc, ...message, signature };

@@ -213,54 +213,51 @@ t.test("truncated or malformed input is rejected as a whole", async (t) => {
   t.same(await simulate(data), [1, 1, 1]);
 });
 
-t.test(
-  "a token that burns gas, floods memory, reverts or calls back costs only its gas limit",
-  async (t) => {
-    const batch = await signed(10);
-    const reentrant = randomAddress();
-    const again = packed(batch.slice(0, 2).map((one) => callOf(one, reentrant)));
-    const size = hexToBytes(again).length;
-    // A contract that calls its caller with another batch, and then fails.
-    const head = `61${numberToHex(size, { size: 2 }).slice(2)}8060165f395f5f825f5f335af1505f5ffd`;
-    const evil: [string, Hex, number][] = [
-      ["burns all it gets", "0x5b5f56", 0],
-      ["an invalid instruction", "0xfe", 0],
-      ["an endless answer", "0x61ffff5ff3", 1],
-      ["an endless revert", "0x61ffff5ffd", 0],
-      ["no code", "0x", 1],
-    ];
-    const overhead = 30_000n + 2_500n * 10n;
-    for (const [name, code, flag] of evil) {
-      const target = await place(code);
-      const data = packed(batch.map((one) => callOf(one, target)));
-      const { status, gasUsed } = await send(BATCHER_ADDRESS, data);
-      t.equal(status, "success", name);
-      t.ok(gasUsed <= overhead + 10n * GAS, `${name}: ${gasUsed}`);
-      t.same(
-        await simulate(data),
-        batch.map(() => flag),
-        name,
-      );
-    }
-    const back = `0x${head}`.padEnd(2 + 0x16 * 2, "00") as Hex;
-    await testClient.setCode({ address: reentrant, bytecode: concat([back, again]) });
-    const { status, gasUsed } = await send(
-      BATCHER_ADDRESS,
-      packed(batch.map((one) => callOf(one, reentrant))),
-    );
-    t.equal(status, "success", "reentrant");
-    t.ok(gasUsed > 100_000n && gasUsed <= overhead + 10n * GAS, `reentrant: ${gasUsed}`);
-    // With too little gas, only the remaining calls fail.
-    const short = packed(batch.map((one) => callOf(one)));
-    const flags = await simulate(short, 400_000n).catch((): number[] => []);
-    t.ok(flags.length === 0 || flags.includes(0), flags.join(""));
+t.test("a token that burns gas, reverts or calls back costs only its gas limit", async (t) => {
+  const batch = await signed(10);
+  const reentrant = randomAddress();
+  const again = packed(batch.slice(0, 2).map((one) => callOf(one, reentrant)));
+  const size = hexToBytes(again).length;
+  // A contract that calls its caller with another batch, and then fails.
+  const head = `61${numberToHex(size, { size: 2 }).slice(2)}8060165f395f5f825f5f335af1505f5ffd`;
+  const evil: [string, Hex, number][] = [
+    ["burns all it gets", "0x5b5f56", 0],
+    ["an invalid instruction", "0xfe", 0],
+    ["an endless answer", "0x61ffff5ff3", 1],
+    ["an endless revert", "0x61ffff5ffd", 0],
+    ["no code", "0x", 1],
+  ];
+  const overhead = 30_000n + 2_500n * 10n;
+  for (const [name, code, flag] of evil) {
+    const target = await place(code);
+    const data = packed(batch.map((one) => callOf(one, target)));
+    const { status, gasUsed } = await send(BATCHER_ADDRESS, data);
+    t.equal(status, "success", name);
+    t.ok(gasUsed <= overhead + 10n * GAS, `${name}: ${gasUsed}`);
     t.same(
-      await simulate(short),
-      batch.map(() => 1),
-      "all are still valid",
+      await simulate(data),
+      batch.map(() => flag),
+      name,
     );
-  },
-);
+  }
+  const back = `0x${head}`.padEnd(2 + 0x16 * 2, "00") as Hex;
+  await testClient.setCode({ address: reentrant, bytecode: concat([back, again]) });
+  const { status, gasUsed } = await send(
+    BATCHER_ADDRESS,
+    packed(batch.map((one) => callOf(one, reentrant))),
+  );
+  t.equal(status, "success", "reentrant");
+  t.ok(gasUsed > 100_000n && gasUsed <= overhead + 10n * GAS, `reentrant: ${gasUsed}`);
+  // With too little gas, only the remaining calls fail.
+  const short = packed(batch.map((one) => callOf(one)));
+  const flags = await simulate(short, 400_000n).catch((): number[] => []);
+  t.ok(flags.length === 0 || flags.includes(0), flags.join(""));
+  t.same(
+    await simulate(short),
+    batch.map(() => 1),
+    "all are still valid",
+  );
+});
 
 t.test("it holds nothing that can be taken, and acts for nobody", async (t) => {
   await chain.mint(BATCHER_ADDRESS, 5_000n);

@@ -6,6 +6,7 @@ import t from "tap";
 import { encodeFunctionData, multicall3Abi, toHex, type Abi, type Hex } from "viem";
 import { MULTICALL3 } from "../../server/local/chain-contracts.ts";
 import { compile, CONTRACTS } from "../../server/local/contracts/compile.ts";
+import { TRANSFER_TYPES } from "../helpers/eip3009.ts";
 import { isFullTier } from "../helpers/tier.ts";
 import { testAccount, testChain, type TestAccount } from "../helpers/chain.ts";
 
@@ -51,16 +52,7 @@ t.test("gas of a settlement, alone and in a batch of 100", async (t) => {
     };
     const signature = await payer.signTypedData({
       domain: { name: "USDC", version: "2", chainId: chain.chainId, verifyingContract: chain.usdc },
-      types: {
-        TransferWithAuthorization: [
-          { name: "from", type: "address" },
-          { name: "to", type: "address" },
-          { name: "value", type: "uint256" },
-          { name: "validAfter", type: "uint256" },
-          { name: "validBefore", type: "uint256" },
-          { name: "nonce", type: "bytes32" },
-        ],
-      },
+      types: TRANSFER_TYPES,
       primaryType: "TransferWithAuthorization",
       message,
     });

@@ -112,42 +112,39 @@ t.test("the contracts", async (t) => {
     return encodeFunctionData({ abi: UPTO_ABI, functionName: "settle", args });
   };
 
-  await t.test(
-    "the code is ours, at the published addresses, with the published interface",
-    async (t) => {
-      t.same(STAND_INS, {
-        LocalPermit2: PERMIT2,
-        LocalExactPermit2Proxy: EXACT_PROXY,
-        LocalUptoPermit2Proxy: UPTO_PROXY,
+  await t.test("our code at the published addresses, with their interface", async (t) => {
+    t.same(STAND_INS, {
+      LocalPermit2: PERMIT2,
+      LocalExactPermit2Proxy: EXACT_PROXY,
+      LocalUptoPermit2Proxy: UPTO_PROXY,
+    });
+    /** Name, types and what is returned. */
+    const signatures = (abi: Abi): string[] =>
+      abi.map((item) => {
+        const outputs = "outputs" in item ? item.outputs : [];
+        const indexed =
+          item.type === "event" ? item.inputs.map(({ indexed }) => indexed === true) : [];
+        return item.type === "constructor" || item.type === "fallback" || item.type === "receive"
+          ? item.type
+          : `${item.type} ${formatAbiItem(item)} ${outputs.map(({ type }) => type).join()}${indexed.join()}`;
       });
-      /** Name, types and what is returned. */
-      const signatures = (abi: Abi): string[] =>
-        abi.map((item) => {
-          const outputs = "outputs" in item ? item.outputs : [];
-          const indexed =
-            item.type === "event" ? item.inputs.map(({ indexed }) => indexed === true) : [];
-          return item.type === "constructor" || item.type === "fallback" || item.type === "receive"
-            ? item.type
-            : `${item.type} ${formatAbiItem(item)} ${outputs.map(({ type }) => type).join()}${indexed.join()}`;
-        });
-      const published: [keyof typeof STAND_INS, Abi][] = [
-        ["LocalPermit2", PERMIT2_ABI],
-        ["LocalExactPermit2Proxy", [...x402ExactPermit2ProxyABI, ...PERMIT_FAILED]],
-        ["LocalUptoPermit2Proxy", [...UPTO_ABI, ...PERMIT_FAILED]],
-      ];
-      for (const [name, abi] of published) {
-        const { abi: own, deployedBytecode } = artifactOf(name);
-        t.equal(await publicClient.getCode({ address: STAND_INS[name] }), deployedBytecode, name);
-        const has = new Set(signatures(own));
-        t.same(
-          signatures(abi).filter((signature) => !has.has(signature)),
-          // Only a constructor has this error, and ours has none.
-          name === "LocalPermit2" ? [] : ["error InvalidPermit2Address() "],
-          `${name} lacks nothing that is published`,
-        );
-      }
-    },
-  );
+    const published: [keyof typeof STAND_INS, Abi][] = [
+      ["LocalPermit2", PERMIT2_ABI],
+      ["LocalExactPermit2Proxy", [...x402ExactPermit2ProxyABI, ...PERMIT_FAILED]],
+      ["LocalUptoPermit2Proxy", [...UPTO_ABI, ...PERMIT_FAILED]],
+    ];
+    for (const [name, abi] of published) {
+      const { abi: own, deployedBytecode } = artifactOf(name);
+      t.equal(await publicClient.getCode({ address: STAND_INS[name] }), deployedBytecode, name);
+      const has = new Set(signatures(own));
+      t.same(
+        signatures(abi).filter((signature) => !has.has(signature)),
+        // Only a constructor has this error, and ours has none.
+        name === "LocalPermit2" ? [] : ["error InvalidPermit2Address() "],
+        `${name} lacks nothing that is published`,
+      );
+    }
+  });
 
   await t.test("the proxies' constants are the signed types", async (t) => {
     const constants = await Promise.all(
@@ -297,74 +294,71 @@ t.test("the contracts", async (t) => {
     await t.rejects(publicClient.call(call), /TRANSFER_FROM_FAILED/);
   });
 
-  await t.test(
-    "the token's permit is used; if the token refuses it, an existing allowance is enough",
-    async (t) => {
-      const withPermit = async (
-        owner: typeof payer,
-        { value = 1_000n, deadline = 2n ** 40n }: { value?: bigint; deadline?: bigint },
-      ) => {
-        const signature = await owner.signTypedData({
-          domain: {
-            name: "USDC",
-            version: "2",
-            chainId: chain.chainId,
-            verifyingContract: chain.usdc,
-          },
-          primaryType: "Permit",
-          types: {
-            Permit: [
-              { name: "owner", type: "address" },
-              { name: "spender", type: "address" },
-              { name: "value", type: "uint256" },
-              { name: "nonce", type: "uint256" },
-              { name: "deadline", type: "uint256" },
-            ],
-          },
-          message: { owner: owner.address, spender: PERMIT2, value, nonce: 0n, deadline },
-        });
-        const { r, s, v } = parseSignature(signature);
-        const message = permit2Message(chain, owner.address, { to: payee });
-        const { to, validAfter } = message.witness;
-        const payment = await signPermit2(chain, owner, message);
-        const permit2612 = { value, deadline, r, s, v: Number(v) };
-        return encodeFunctionData({
-          abi: x402ExactPermit2ProxyABI,
-          functionName: "settleWithPermit",
-          args: [permit2612, permitOf(message), owner.address, { to, validAfter }, payment],
-        });
-      };
-      const logsOf = async (data: Hex) => {
-        const hash = await sender.sendTransaction({ to: EXACT_PROXY, data });
-        const { logs } = await publicClient.waitForTransactionReceipt({ hash });
-        return parseEventLogs({
-          abi: [...TRANSFER, ...PERMIT_FAILED, ...x402ExactPermit2ProxyABI],
-          logs,
-        });
-      };
-      const fresh = privateKeyToAccount(generatePrivateKey());
-      await chain.mint(fresh.address, 10_000n);
-      const refused = { deadline: 1n };
-      const proxyAbi = x402ExactPermit2ProxyABI as Abi;
-      t.equal(await tried(EXACT_PROXY, await withPermit(fresh, refused), proxyAbi), "Error");
-      t.equal(
-        await tried(EXACT_PROXY, await withPermit(fresh, { value: 1_001n }), proxyAbi),
-        "Permit2612AmountMismatch",
-      );
-      t.same(
-        (await logsOf(await withPermit(fresh, {}))).map(({ eventName }) => eventName),
-        ["Transfer", "SettledWithPermit"],
-      );
-      t.match(await logsOf(await withPermit(payer, refused)), [
-        {
-          eventName: "EIP2612PermitFailedWithReason",
-          args: { owner: payer.address, reason: "FiatTokenV2: permit is expired" },
+  await t.test("the token's permit is used, or an existing allowance", async (t) => {
+    const withPermit = async (
+      owner: typeof payer,
+      { value = 1_000n, deadline = 2n ** 40n }: { value?: bigint; deadline?: bigint },
+    ) => {
+      const signature = await owner.signTypedData({
+        domain: {
+          name: "USDC",
+          version: "2",
+          chainId: chain.chainId,
+          verifyingContract: chain.usdc,
         },
-        { eventName: "Transfer" },
-        { eventName: "SettledWithPermit" },
-      ]);
-    },
-  );
+        primaryType: "Permit",
+        types: {
+          Permit: [
+            { name: "owner", type: "address" },
+            { name: "spender", type: "address" },
+            { name: "value", type: "uint256" },
+            { name: "nonce", type: "uint256" },
+            { name: "deadline", type: "uint256" },
+          ],
+        },
+        message: { owner: owner.address, spender: PERMIT2, value, nonce: 0n, deadline },
+      });
+      const { r, s, v } = parseSignature(signature);
+      const message = permit2Message(chain, owner.address, { to: payee });
+      const { to, validAfter } = message.witness;
+      const payment = await signPermit2(chain, owner, message);
+      const permit2612 = { value, deadline, r, s, v: Number(v) };
+      return encodeFunctionData({
+        abi: x402ExactPermit2ProxyABI,
+        functionName: "settleWithPermit",
+        args: [permit2612, permitOf(message), owner.address, { to, validAfter }, payment],
+      });
+    };
+    const logsOf = async (data: Hex) => {
+      const hash = await sender.sendTransaction({ to: EXACT_PROXY, data });
+      const { logs } = await publicClient.waitForTransactionReceipt({ hash });
+      return parseEventLogs({
+        abi: [...TRANSFER, ...PERMIT_FAILED, ...x402ExactPermit2ProxyABI],
+        logs,
+      });
+    };
+    const fresh = privateKeyToAccount(generatePrivateKey());
+    await chain.mint(fresh.address, 10_000n);
+    const refused = { deadline: 1n };
+    const proxyAbi = x402ExactPermit2ProxyABI as Abi;
+    t.equal(await tried(EXACT_PROXY, await withPermit(fresh, refused), proxyAbi), "Error");
+    t.equal(
+      await tried(EXACT_PROXY, await withPermit(fresh, { value: 1_001n }), proxyAbi),
+      "Permit2612AmountMismatch",
+    );
+    t.same(
+      (await logsOf(await withPermit(fresh, {}))).map(({ eventName }) => eventName),
+      ["Transfer", "SettledWithPermit"],
+    );
+    t.match(await logsOf(await withPermit(payer, refused)), [
+      {
+        eventName: "EIP2612PermitFailedWithReason",
+        args: { owner: payer.address, reason: "FiatTokenV2: permit is expired" },
+      },
+      { eventName: "Transfer" },
+      { eventName: "SettledWithPermit" },
+    ]);
+  });
 
   await t.test("Permit2 itself moves no more than the owner signed", async (t) => {
     const data = encodeFunctionData({

@@ -289,33 +289,30 @@ t.test("a postmaster.pid with the pid of another process does not block the star
   t.equal(bystander.exitCode, null, "the other process is still running");
 });
 
-t.test(
-  "the next start ends child processes that outlived their supervisor and server",
-  async (t) => {
-    const dir = dataDir(t);
-    const holder = spawn(process.execPath, [childScript("test/local/world.child.ts"), dir], {
-      stdio: ["ignore", "pipe", "inherit"],
-      env: cleanEnvironment(),
-    });
-    await once(holder.stdout, "data");
-    const [postgres, anvil] = [
-      pidIn(join(dir, "postgres.pid")),
-      pidIn(join(dir, "chain", "anvil.pid")),
-    ];
-    // Kills everything but the children, like an out-of-memory killer; SIGSTOP first, so that no process reacts to
-    // the death of another.
-    const victims = [holder.pid ?? 0, parentOf(postgres), parentOf(anvil)];
-    for (const pid of victims) process.kill(pid, "SIGSTOP");
-    for (const pid of victims) process.kill(pid, "SIGKILL");
-    await once(holder, "exit");
-    t.ok(identityOf(postgres), "Postgres is an orphan now");
+t.test("the next start ends child processes that outlived their server", async (t) => {
+  const dir = dataDir(t);
+  const holder = spawn(process.execPath, [childScript("test/local/world.child.ts"), dir], {
+    stdio: ["ignore", "pipe", "inherit"],
+    env: cleanEnvironment(),
+  });
+  await once(holder.stdout, "data");
+  const [postgres, anvil] = [
+    pidIn(join(dir, "postgres.pid")),
+    pidIn(join(dir, "chain", "anvil.pid")),
+  ];
+  // Kills everything but the children, like an out-of-memory killer; SIGSTOP first, so that no process reacts to
+  // the death of another.
+  const victims = [holder.pid ?? 0, parentOf(postgres), parentOf(anvil)];
+  for (const pid of victims) process.kill(pid, "SIGSTOP");
+  for (const pid of victims) process.kill(pid, "SIGKILL");
+  await once(holder, "exit");
+  t.ok(identityOf(postgres), "Postgres is an orphan now");
 
-    const world = await start(t, dir);
-    t.match(await query(world, "SELECT 1 AS one"), [{ one: 1 }]);
-    t.equal(identityOf(postgres), null);
-    t.equal(identityOf(anvil), null);
-  },
-);
+  const world = await start(t, dir);
+  t.match(await query(world, "SELECT 1 AS one"), [{ one: 1 }]);
+  t.equal(identityOf(postgres), null);
+  t.equal(identityOf(anvil), null);
+});
 
 t.test("when the server is killed with -9, its children end by themselves", async (t) => {
   const dir = dataDir(t);
@@ -414,37 +411,34 @@ t.test("an unusable folder is reported in one line, and no process is left", asy
   }
 });
 
-t.test(
-  "an idle chain's node is restarted from a trimmed state, and keeps its transactions",
-  async (t) => {
-    const dir = dataDir(t);
-    mkdirSync(dir, { recursive: true });
-    const chain = await startLocalChain({
-      dataDir: dir,
-      chainId: CHAIN_ID,
-      admin: testAccount(0).address,
-      senders: [],
-      onProgress: (line) => t.fail(line),
-      recycleAfterBlocks: 200,
-    });
-    t.teardown(() => chain.stop());
-    const world = {
-      rpcUrl: chain.rpcUrl,
-      faucetPrivateKey: testAccount(0).privateKey,
-    } as LocalWorld;
-    const hash = await give(world, recipient);
-    const anvil = pidIn(join(dir, "chain", "anvil.pid"));
-    // The node may stop before it responds.
-    await rpc(chain.rpcUrl, "anvil_mine", [600]).catch(() => undefined);
-    await eventually("a new node", () => pidIn(join(dir, "chain", "anvil.pid")) !== anvil);
-    await eventually("it answers", async () => (await balance(world, recipient)) === 5_000_000n);
-    const client = reader(world);
-    t.ok((await client.getBlockNumber()) >= 200n, "the block height continues");
-    t.equal((await client.getTransactionReceipt({ hash })).status, "success");
-    const logs = await client.getLogs({ address: LOCAL_USDC, fromBlock: 0n });
-    t.ok(logs.some((log) => log.transactionHash === hash));
-  },
-);
+t.test("an idle chain's node restarts trimmed, and keeps its transactions", async (t) => {
+  const dir = dataDir(t);
+  mkdirSync(dir, { recursive: true });
+  const chain = await startLocalChain({
+    dataDir: dir,
+    chainId: CHAIN_ID,
+    admin: testAccount(0).address,
+    senders: [],
+    onProgress: (line) => t.fail(line),
+    recycleAfterBlocks: 200,
+  });
+  t.teardown(() => chain.stop());
+  const world = {
+    rpcUrl: chain.rpcUrl,
+    faucetPrivateKey: testAccount(0).privateKey,
+  } as LocalWorld;
+  const hash = await give(world, recipient);
+  const anvil = pidIn(join(dir, "chain", "anvil.pid"));
+  // The node may stop before it responds.
+  await rpc(chain.rpcUrl, "anvil_mine", [600]).catch(() => undefined);
+  await eventually("a new node", () => pidIn(join(dir, "chain", "anvil.pid")) !== anvil);
+  await eventually("it answers", async () => (await balance(world, recipient)) === 5_000_000n);
+  const client = reader(world);
+  t.ok((await client.getBlockNumber()) >= 200n, "the block height continues");
+  t.equal((await client.getTransactionReceipt({ hash })).status, "success");
+  const logs = await client.getLogs({ address: LOCAL_USDC, fromBlock: 0n });
+  t.ok(logs.some((log) => log.transactionHash === hash));
+});
 
 t.test("trimming removes only old empty blocks", async (t) => {
   const block = (number: number, transactions: unknown[] = []) => ({

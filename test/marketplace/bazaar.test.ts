@@ -294,55 +294,52 @@ t.test("a refused announcement has a reason, and the payment settles", async (t)
   );
 });
 
-t.test(
-  "nominations are limited per payer, payee and host; known sellers have separate limits",
-  async (t) => {
-    const shop = await seller(t);
-    const { app, announce, payer, probeAll } = await announcing(t, shop);
-    const fill = (count: number, of: { payer?: string; payTo?: string; host?: string }) =>
-      app.pool.query(
-        `INSERT INTO nominations (id, url, host, pay_to, network, payer)
+t.test("nominations are limited per payer, payee and host", async (t) => {
+  const shop = await seller(t);
+  const { app, announce, payer, probeAll } = await announcing(t, shop);
+  const fill = (count: number, of: { payer?: string; payTo?: string; host?: string }) =>
+    app.pool.query(
+      `INSERT INTO nominations (id, url, host, pay_to, network, payer)
        SELECT 'nom_' || gen_random_uuid(), 'https://x.example/' || n, $2, $3, 'eip155:5042002', $4
          FROM generate_series(1, $1::int) n`,
-        [
-          count,
-          of.host ?? "x.example",
-          of.payTo ?? `0x${"aa".repeat(20)}`,
-          of.payer ?? `0x${"bb".repeat(20)}`,
-        ],
-      );
-    const empty = () => app.pool.query("DELETE FROM nominations");
-    const refusal = async (path: string) => (await announce(`${shop.origin}/${path}`)).reply;
-
-    await fill(20, { payer: payer.address.toLowerCase() });
-    t.match(await refusal("a"), { status: "rejected", rejectedReason: /payer announced 20/ });
-    await empty();
-    await fill(20, { payTo: SELLER.toLowerCase() });
-    t.match(await refusal("a"), { status: "rejected", rejectedReason: /payee was announced 20/ });
-    await empty();
-    await fill(50, { host: shop.host });
-    t.match(await refusal("a"), { status: "rejected", rejectedReason: /host was announced 50/ });
-    await empty();
-    await fill(1000, {});
-    t.match(await refusal("a"), { status: "rejected", rejectedReason: /waiting to be checked/ });
-    await empty();
-
-    await announce(`${shop.origin}/a`);
-    await announce(`${shop.origin}/a`);
-    t.equal(
-      (await app.pool.query("SELECT 1 FROM nominations")).rowCount,
-      1,
-      "announced twice, nominated once",
+      [
+        count,
+        of.host ?? "x.example",
+        of.payTo ?? `0x${"aa".repeat(20)}`,
+        of.payer ?? `0x${"bb".repeat(20)}`,
+      ],
     );
-    await probeAll();
-    await fill(50, { host: shop.host });
-    t.match(
-      await refusal("b"),
-      { status: "processing" },
-      "third parties cannot use up the limit of a seller's host",
-    );
-  },
-);
+  const empty = () => app.pool.query("DELETE FROM nominations");
+  const refusal = async (path: string) => (await announce(`${shop.origin}/${path}`)).reply;
+
+  await fill(20, { payer: payer.address.toLowerCase() });
+  t.match(await refusal("a"), { status: "rejected", rejectedReason: /payer announced 20/ });
+  await empty();
+  await fill(20, { payTo: SELLER.toLowerCase() });
+  t.match(await refusal("a"), { status: "rejected", rejectedReason: /payee was announced 20/ });
+  await empty();
+  await fill(50, { host: shop.host });
+  t.match(await refusal("a"), { status: "rejected", rejectedReason: /host was announced 50/ });
+  await empty();
+  await fill(1000, {});
+  t.match(await refusal("a"), { status: "rejected", rejectedReason: /waiting to be checked/ });
+  await empty();
+
+  await announce(`${shop.origin}/a`);
+  await announce(`${shop.origin}/a`);
+  t.equal(
+    (await app.pool.query("SELECT 1 FROM nominations")).rowCount,
+    1,
+    "announced twice, nominated once",
+  );
+  await probeAll();
+  await fill(50, { host: shop.host });
+  t.match(
+    await refusal("b"),
+    { status: "processing" },
+    "third parties cannot use up the limit of a seller's host",
+  );
+});
 
 t.test("an endpoint that stops responding is deleted", async (t) => {
   const shop = await seller(t);

@@ -1,6 +1,5 @@
 // Goal: local mode has a faucet and a demo wallet; they do not exist in any other mode.
 import t from "tap";
-import { parseAbi } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
@@ -30,13 +29,7 @@ t.test("in local mode, the faucet mints", async (t) => {
       body: answer.json<{ txHash: `0x${string}`; code: string }>(),
     };
   };
-  const balance = () =>
-    chain.publicClient.readContract({
-      address: chain.usdc,
-      abi: parseAbi(["function balanceOf(address) view returns (uint256)"]),
-      functionName: "balanceOf",
-      args: [to],
-    });
+  const balance = () => chain.usdcOf(to);
   const usual = await requestFaucet({ address: to });
   t.match(usual, { status: 200, body: { success: true, address: to, amount: "100" } });
   t.equal(await balance(), 100_000_000n);

@@ -241,83 +241,74 @@ t.test("keys of merchants", async (t: Test) => {
   const mine = await withKey(open, self);
   const admittedKey = await withKey(open, admitted);
 
-  await t.test(
-    "gas for a self-created key comes from the third parties' budget, for an admitted merchant from its own",
-    async (t) => {
-      t.match(mine.apiKey, /^purser_mk_[0-9A-Za-z]{39}$/);
-      const notAdmitted = await mine.send("settle", await payment(self.account.address));
-      t.match(notAdmitted.body, { success: true });
-      t.ok((await gasOf(open, notAdmitted.body["paymentId"]))?.includes("strangers"));
-      const known = await admittedKey.send("settle", await payment(boss.address));
-      t.match(known.body, { success: true });
-      const accounts = await gasOf(open, known.body["paymentId"]);
-      t.match(accounts, [/^merchant:own_/, "merchants"]);
-      t.match((await send(open, admitted, "GET", "/api/merchant")).body, { admitted: true });
-    },
-  );
+  await t.test("whose gas budget pays: third parties', or the merchant's own", async (t) => {
+    t.match(mine.apiKey, /^purser_mk_[0-9A-Za-z]{39}$/);
+    const notAdmitted = await mine.send("settle", await payment(self.account.address));
+    t.match(notAdmitted.body, { success: true });
+    t.ok((await gasOf(open, notAdmitted.body["paymentId"]))?.includes("strangers"));
+    const known = await admittedKey.send("settle", await payment(boss.address));
+    t.match(known.body, { success: true });
+    const accounts = await gasOf(open, known.body["paymentId"]);
+    t.match(accounts, [/^merchant:own_/, "merchants"]);
+    t.match((await send(open, admitted, "GET", "/api/merchant")).body, { admitted: true });
+  });
 
-  await t.test(
-    "on a closed facilitator, a key has no access until the merchant is admitted",
-    async (t) => {
-      const body = await payment(self.account.address);
-      const at = (app: TestApp, key: string) =>
-        app.app.inject({
-          method: "POST",
-          url: "/api/x402/verify",
-          headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
-          payload: JSON.stringify(body),
-        });
-      for (const app of [closed, keyed])
-        t.match((await at(app, mine.apiKey)).json(), {
-          code: "merchant_not_admitted",
-          status: 403,
-        });
-      t.match((await at(closed, admittedKey.apiKey)).json(), { isValid: true });
-      t.match((await at(keyed, "operators-own-key")).json(), { isValid: true });
-      t.match((await at(closed, "operators-own-key")).json(), { code: "invalid_api_key" });
-      const none = await closed.app.inject({
+  await t.test("a closed facilitator serves a key once its merchant is admitted", async (t) => {
+    const body = await payment(self.account.address);
+    const at = (app: TestApp, key: string) =>
+      app.app.inject({
         method: "POST",
         url: "/api/x402/verify",
-        payload: body,
+        headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
+        payload: JSON.stringify(body),
       });
-      t.match(none.json(), { code: "missing_api_key" });
-      t.match((await send(closed, self, "GET", "/api/merchant")).body, {
-        needsKey: true,
-        admitted: false,
+    for (const app of [closed, keyed])
+      t.match((await at(app, mine.apiKey)).json(), {
+        code: "merchant_not_admitted",
+        status: 403,
       });
-    },
-  );
+    t.match((await at(closed, admittedKey.apiKey)).json(), { isValid: true });
+    t.match((await at(keyed, "operators-own-key")).json(), { isValid: true });
+    t.match((await at(closed, "operators-own-key")).json(), { code: "invalid_api_key" });
+    const none = await closed.app.inject({
+      method: "POST",
+      url: "/api/x402/verify",
+      payload: body,
+    });
+    t.match(none.json(), { code: "missing_api_key" });
+    t.match((await send(closed, self, "GET", "/api/merchant")).body, {
+      needsKey: true,
+      admitted: false,
+    });
+  });
 
-  await t.test(
-    "stored as a hash, listed with a hint, and refused everywhere once revoked",
-    async (t) => {
-      const { rows } = await open.database.pool.query("SELECT * FROM merchant_keys");
-      t.notOk(JSON.stringify(rows).includes(mine.apiKey));
-      const { body } = await send(open, self, "GET", "/api/merchant/keys");
-      t.match(body, { items: [{ id: mine.id, label: "shop", revokedAt: null }] });
-      t.notOk(JSON.stringify(body).includes(mine.apiKey.slice(14, -4)));
-      t.notOk(open.logs.join("").includes(mine.apiKey), "not in a log");
-      t.equal((await send(open, admitted, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 404);
-      t.equal((await send(closed, self, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 200);
-      t.match(await mine.send("verify", await payment(self.account.address)), {
-        status: 401,
-        body: { code: "api_key_revoked" },
-      });
-      t.equal((await send(open, self, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 200);
-      const forged = `${mine.apiKey.slice(0, -1)}${mine.apiKey.endsWith("0") ? "1" : "0"}`;
-      const other = await keyed.app.inject({
-        method: "POST",
-        url: "/api/x402/verify",
-        headers: { authorization: `Bearer ${forged}` },
-        payload: {},
-      });
-      t.match(other.json(), { code: "invalid_api_key" });
-      const made = await Promise.all(
-        Array.from({ length: 25 }, () => send(open, self, "POST", "/api/merchant/keys", {})),
-      );
-      t.equal(made.filter(({ status }) => status === 201).length, 20, "at most 20 active keys");
-      const audit = await send(open, self, "GET", "/api/audit");
-      t.match(JSON.stringify(audit.body), /merchant_key\.revoked/);
-    },
-  );
+  await t.test("stored as a hash, listed with a hint, refused once revoked", async (t) => {
+    const { rows } = await open.database.pool.query("SELECT * FROM merchant_keys");
+    t.notOk(JSON.stringify(rows).includes(mine.apiKey));
+    const { body } = await send(open, self, "GET", "/api/merchant/keys");
+    t.match(body, { items: [{ id: mine.id, label: "shop", revokedAt: null }] });
+    t.notOk(JSON.stringify(body).includes(mine.apiKey.slice(14, -4)));
+    t.notOk(open.logs.join("").includes(mine.apiKey), "not in a log");
+    t.equal((await send(open, admitted, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 404);
+    t.equal((await send(closed, self, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 200);
+    t.match(await mine.send("verify", await payment(self.account.address)), {
+      status: 401,
+      body: { code: "api_key_revoked" },
+    });
+    t.equal((await send(open, self, "DELETE", `/api/merchant/keys/${mine.id}`)).status, 200);
+    const forged = `${mine.apiKey.slice(0, -1)}${mine.apiKey.endsWith("0") ? "1" : "0"}`;
+    const other = await keyed.app.inject({
+      method: "POST",
+      url: "/api/x402/verify",
+      headers: { authorization: `Bearer ${forged}` },
+      payload: {},
+    });
+    t.match(other.json(), { code: "invalid_api_key" });
+    const made = await Promise.all(
+      Array.from({ length: 25 }, () => send(open, self, "POST", "/api/merchant/keys", {})),
+    );
+    t.equal(made.filter(({ status }) => status === 201).length, 20, "at most 20 active keys");
+    const audit = await send(open, self, "GET", "/api/audit");
+    t.match(JSON.stringify(audit.body), /merchant_key\.revoked/);
+  });
 });

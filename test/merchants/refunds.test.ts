@@ -2,7 +2,8 @@
 // settled.
 import t from "tap";
 import { keccak256, parseAbi, stringToHex, type Hex } from "viem";
-import { TRANSFER_TYPES, post, signedPayment } from "../facilitator/payments.ts";
+import { post, signedPayment } from "../facilitator/payments.ts";
+import { TRANSFER_TYPES } from "../helpers/eip3009.ts";
 import { permit2Payment } from "../facilitator/permit2-payments.ts";
 import { change } from "../facilitator/bent-payments.ts";
 import { deployWallet } from "../facilitator/wallets.ts";
@@ -362,49 +363,43 @@ t.test("refunds", async (t) => {
     t.match(await refund(ctx, merchant, id), { status: 200, body: { amount: "0.25" } });
   });
 
-  await t.test(
-    "a contract account refunds on its own chain, with its own signature check",
-    async (t) => {
-      const key = newAccount();
-      const wallet = await deployWallet(chain, key.address, "Honest");
-      const message = siweMessage(ctx, { nonce: await freshNonce(app), address: wallet });
-      const entered = await verify(ctx, { message, signature: await key.signMessage({ message }) });
-      const [cookie = ""] = [entered.headers["set-cookie"]].flat();
-      const owner: Owner = {
-        account: key,
-        headers: { ...merchant.headers, cookie: cookie.split(";", 1)[0] ?? "" },
-      };
-      const id = await pay(ctx, wallet);
-      const payerBefore = await balanceOf(ctx, payer.address);
-      t.match(
-        await send(ctx, owner, "POST", refundUrl(id), {
-          authorization: {
-            ...(await signedRefund(ctx, owner, id)),
-            signature: `0x${"11".repeat(65)}`,
-          },
-        }),
-        { status: 401, body: { code: "invalid_signature" } },
-      );
-      t.match(await refund(ctx, owner, id), { status: 200, body: { status: "settled" } });
-      t.equal(await balanceOf(ctx, payer.address), payerBefore + usdc);
-    },
-  );
+  await t.test("a contract account refunds on its own chain", async (t) => {
+    const key = newAccount();
+    const wallet = await deployWallet(chain, key.address, "Honest");
+    const message = siweMessage(ctx, { nonce: await freshNonce(app), address: wallet });
+    const entered = await verify(ctx, { message, signature: await key.signMessage({ message }) });
+    const [cookie = ""] = [entered.headers["set-cookie"]].flat();
+    const owner: Owner = {
+      account: key,
+      headers: { ...merchant.headers, cookie: cookie.split(";", 1)[0] ?? "" },
+    };
+    const id = await pay(ctx, wallet);
+    const payerBefore = await balanceOf(ctx, payer.address);
+    t.match(
+      await send(ctx, owner, "POST", refundUrl(id), {
+        authorization: {
+          ...(await signedRefund(ctx, owner, id)),
+          signature: `0x${"11".repeat(65)}`,
+        },
+      }),
+      { status: 401, body: { code: "invalid_signature" } },
+    );
+    t.match(await refund(ctx, owner, id), { status: 200, body: { status: "settled" } });
+    t.equal(await balanceOf(ctx, payer.address), payerBefore + usdc);
+  });
 
-  await t.test(
-    "its gas is charged to the merchant like a third party's, and accounted for",
-    async (t) => {
-      const { rows } = await database.pool.query<{ gas_accounts: string[] }>(
-        "SELECT gas_accounts FROM settlements WHERE kind = 'refund' AND from_address = $1 LIMIT 1",
-        [payTo.toLowerCase()],
-      );
-      t.same(rows[0]?.gas_accounts, [
-        `payee:${payer.address.toLowerCase()}`,
-        `payer:${payTo.toLowerCase()}`,
-        "strangers",
-      ]);
-      await expectGasIsAccounted(t, database.pool);
-    },
-  );
+  await t.test("its gas is charged to the merchant and accounted for", async (t) => {
+    const { rows } = await database.pool.query<{ gas_accounts: string[] }>(
+      "SELECT gas_accounts FROM settlements WHERE kind = 'refund' AND from_address = $1 LIMIT 1",
+      [payTo.toLowerCase()],
+    );
+    t.same(rows[0]?.gas_accounts, [
+      `payee:${payer.address.toLowerCase()}`,
+      `payer:${payTo.toLowerCase()}`,
+      "strangers",
+    ]);
+    await expectGasIsAccounted(t, database.pool);
+  });
 });
 
 /** Signs like a wallet, whatever the content. */

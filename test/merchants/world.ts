@@ -5,7 +5,6 @@ import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from 
 import { post, signedPayment } from "../facilitator/payments.ts";
 import { testApp, type TestApp, type TestAppOptions } from "../helpers/app.ts";
 import { signIn, signOrder, type SignedInOwner } from "../helpers/owner.ts";
-import { ERC20_ABI } from "../helpers/permit2.ts";
 
 export const newAccount = (): PrivateKeyAccount => privateKeyToAccount(generatePrivateKey());
 
@@ -34,12 +33,7 @@ export async function pay(
 }
 
 export const balanceOf = ({ chain }: Pick<TestApp, "chain">, account: Address): Promise<bigint> =>
-  chain.publicClient.readContract({
-    address: chain.usdc,
-    abi: ERC20_ABI,
-    functionName: "balanceOf",
-    args: [account],
-  });
+  chain.usdcOf(account);
 
 type Answer = { status: number; body: Record<string, unknown> };
 export type Owner = Pick<SignedInOwner, "headers"> & {

@@ -3,6 +3,7 @@
 import t from "tap";
 import { keccak256, stringToBytes, type Hex } from "viem";
 import { toBase64Url } from "../../packages/paywall/src/mpp-wire.ts";
+import { callApi } from "../helpers/call.ts";
 import { createAgent } from "../helpers/owner.ts";
 import { assertLedgerIsChain, market, PAYEE, type Market } from "../x402-client/market.ts";
 import {
@@ -289,12 +290,7 @@ t.test("a seller that requests payment over MPP", async (t) => {
     await t.test("the same challenge for two agents is two payments", async (t) => {
       const other = await createAgent(made, made.owner, { allowlist: [PAYEE] });
       await chain.mint(other.walletAddress, 1_000_000n);
-      const answer = await made.app.inject({
-        method: "POST",
-        url: "/api/agents/x402-fetch",
-        headers: other.headers,
-        payload: JSON.stringify({ url }),
-      });
+      const answer = await callApi(made.app, other, "POST", "/api/agents/x402-fetch", { url });
       t.match([answer.statusCode, answer.json()], [200, { paid: true }]);
       const nonces = charging.credentials.map(({ payload }): Hex => payload.nonce);
       t.same(nonces, [nonces[0], nonces[0]], "one nonce");

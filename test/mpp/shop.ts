@@ -1,11 +1,9 @@
 // Our own paid route, and a payer with money.
 import type { Test } from "tap";
-import { parseAbi } from "viem";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import type { TestAccount } from "../helpers/chain.ts";
 
 export const PAID = "/api/arc-stats";
-const ERC20 = parseAbi(["function balanceOf(address) view returns (uint256)"]);
 
 export interface Shop extends TestApp {
   payer: TestAccount;
@@ -23,13 +21,7 @@ export async function shop(t: Test): Promise<Shop> {
   return {
     ...made,
     payer,
-    held: () =>
-      chain.publicClient.readContract({
-        address: chain.usdc,
-        abi: ERC20,
-        functionName: "balanceOf",
-        args: [payer.address],
-      }),
+    held: () => chain.usdcOf(payer.address),
     async settlements() {
       const { rows } = await database.pool.query<{ count: string }>(
         "SELECT count(*)::text AS count FROM settlements",

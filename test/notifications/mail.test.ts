@@ -76,59 +76,56 @@ const digestNow = async (owner: SignedInOwner): Promise<void> => {
   await run();
 };
 
-t.test(
-  "a new address gets a single mail until it is confirmed with a click in the app",
-  async (t) => {
-    const owner = await signIn(world);
-    const before = (await send(owner, "GET", "/api/email")).json();
-    t.match(before, { available: true, address: null, confirmedAt: null, digest: "daily" });
-    const set = await send(owner, "PUT", "/api/email", { address: "First@Mail.Example" });
-    t.match(set.json(), { address: "First@mail.example", confirmedAt: null });
-    await run();
-    await notify(owner, "approval.requested", { amount: "1" });
-    await send(owner, "PUT", "/api/email", { address: "First@mail.example", digest: "hourly" });
-    await run();
-    const mails = to("First@mail.example");
-    t.equal(mails.length, 1, "one mail, also when the address is set twice");
-    t.equal(mails[0]?.subject, "Confirm this e-mail address for Purser");
-    t.match(mails[0]?.text, owner.account.address);
-    const token = tokenIn(mails[0]?.text);
-    t.match(mails[0]?.html, token);
+t.test("a new address gets a single mail until it is confirmed in the app", async (t) => {
+  const owner = await signIn(world);
+  const before = (await send(owner, "GET", "/api/email")).json();
+  t.match(before, { available: true, address: null, confirmedAt: null, digest: "daily" });
+  const set = await send(owner, "PUT", "/api/email", { address: "First@Mail.Example" });
+  t.match(set.json(), { address: "First@mail.example", confirmedAt: null });
+  await run();
+  await notify(owner, "approval.requested", { amount: "1" });
+  await send(owner, "PUT", "/api/email", { address: "First@mail.example", digest: "hourly" });
+  await run();
+  const mails = to("First@mail.example");
+  t.equal(mails.length, 1, "one mail, also when the address is set twice");
+  t.equal(mails[0]?.subject, "Confirm this e-mail address for Purser");
+  t.match(mails[0]?.text, owner.account.address);
+  const token = tokenIn(mails[0]?.text);
+  t.match(mails[0]?.html, token);
 
-    const opened = await app.inject({
-      url: "/notifications/email",
-      headers: { accept: "text/html", cookie: owner.cookie },
-    });
-    t.equal(opened.statusCode, 200);
-    t.match(
-      (await send(owner, "GET", "/api/email")).json(),
-      { confirmedAt: null },
-      "opening the link confirms nothing",
-    );
-    const [stored] = await sql<{ n: bigint }>(
-      "SELECT count(*) AS n FROM mails WHERE content::text LIKE '%purser_ec_%'",
-    );
-    t.equal(Number(stored?.n), 0, "the token is only in the mail");
+  const opened = await app.inject({
+    url: "/notifications/email",
+    headers: { accept: "text/html", cookie: owner.cookie },
+  });
+  t.equal(opened.statusCode, 200);
+  t.match(
+    (await send(owner, "GET", "/api/email")).json(),
+    { confirmedAt: null },
+    "opening the link confirms nothing",
+  );
+  const [stored] = await sql<{ n: bigint }>(
+    "SELECT count(*) AS n FROM mails WHERE content::text LIKE '%purser_ec_%'",
+  );
+  t.equal(Number(stored?.n), 0, "the token is only in the mail");
 
-    const other = await signIn(world);
-    const body = { token };
-    t.equal(
-      (await send(other, "POST", "/api/email/confirm", body)).statusCode,
-      404,
-      "another owner cannot use it",
-    );
-    const anonymous = await app.inject({
-      method: "POST",
-      url: "/api/email/confirm",
-      payload: body,
-    });
-    t.equal(anonymous.statusCode, 401);
-    const done = await send(owner, "POST", "/api/email/confirm", body);
-    t.match(done.json(), { address: "First@mail.example", confirmedAt: /^20/, digest: "hourly" });
-    t.equal((await send(owner, "POST", "/api/email/confirm", body)).statusCode, 404, "works once");
-    t.notOk(world.logs.join("").includes(token), "no log contains it");
-  },
-);
+  const other = await signIn(world);
+  const body = { token };
+  t.equal(
+    (await send(other, "POST", "/api/email/confirm", body)).statusCode,
+    404,
+    "another owner cannot use it",
+  );
+  const anonymous = await app.inject({
+    method: "POST",
+    url: "/api/email/confirm",
+    payload: body,
+  });
+  t.equal(anonymous.statusCode, 401);
+  const done = await send(owner, "POST", "/api/email/confirm", body);
+  t.match(done.json(), { address: "First@mail.example", confirmedAt: /^20/, digest: "hourly" });
+  t.equal((await send(owner, "POST", "/api/email/confirm", body)).statusCode, 404, "works once");
+  t.notOk(world.logs.join("").includes(token), "no log contains it");
+});
 
 t.test("an expired link confirms nothing", async (t) => {
   const owner = await signIn(world);
@@ -223,32 +220,29 @@ t.test("a thousand payments are one line in one mail", async (t) => {
   t.same(await sql("SELECT 1 FROM mail_waiting WHERE owner_id = $1", [await ownerId(owner)]), []);
 });
 
-t.test(
-  "events beyond the size of a mail are in the next one, and rare events are not lost",
-  async (t) => {
-    const { owner, address } = await confirmed({ digest: "daily", urgent: [] });
-    const id = await ownerId(owner);
-    await sql(
-      `SELECT purser_notify($1, 'payment.settled', 'agt_' || (n % 150), 'pay_' || n, '{"amount":"0.000001"}')
+t.test("events beyond a mail's size are in the next one; rare ones are not lost", async (t) => {
+  const { owner, address } = await confirmed({ digest: "daily", urgent: [] });
+  const id = await ownerId(owner);
+  await sql(
+    `SELECT purser_notify($1, 'payment.settled', 'agt_' || (n % 150), 'pay_' || n, '{"amount":"0.000001"}')
        FROM generate_series(1, 700) AS n`,
-      [id],
-    );
-    await notify(owner, "key.created");
-    const due = "SELECT next_digest_at <= now() AS due FROM email_addresses WHERE owner_id = $1";
-    await sql("UPDATE email_addresses SET next_digest_at = now() WHERE owner_id = $1", [id]);
-    t.equal(await app.prisma.$transaction((tx) => makeMails(tx, id, 500)), 1);
-    t.same(await sql(due, [id]), [{ due: true }], "due at once, not the next day");
-    await run();
-    const texts = to(address)
-      .map(({ text }) => text ?? "")
-      .join("\n");
-    t.equal(to(address).length, 2);
-    t.match(texts, "This mail lists the first 500 events. Later events are in the next mail.");
-    t.match(texts, /And \d+ events in \d+ more lines\. See the app/);
-    t.match(texts, "1 new key", "though a hundred and fifty agents have more events");
-    t.same(await sql(due, [id]), [{ due: false }]);
-  },
-);
+    [id],
+  );
+  await notify(owner, "key.created");
+  const due = "SELECT next_digest_at <= now() AS due FROM email_addresses WHERE owner_id = $1";
+  await sql("UPDATE email_addresses SET next_digest_at = now() WHERE owner_id = $1", [id]);
+  t.equal(await app.prisma.$transaction((tx) => makeMails(tx, id, 500)), 1);
+  t.same(await sql(due, [id]), [{ due: true }], "due at once, not the next day");
+  await run();
+  const texts = to(address)
+    .map(({ text }) => text ?? "")
+    .join("\n");
+  t.equal(to(address).length, 2);
+  t.match(texts, "This mail lists the first 500 events. Later events are in the next mail.");
+  t.match(texts, /And \d+ events in \d+ more lines\. See the app/);
+  t.match(texts, "1 new key", "though a hundred and fifty agents have more events");
+  t.same(await sql(due, [id]), [{ due: false }]);
+});
 
 t.test("owners whose mails fail slowly delay nobody else", async (t) => {
   await sql(`
@@ -309,20 +303,17 @@ t.test("old rows are deleted in batches", async (t) => {
   t.same(await sql("SELECT 1 FROM mail_waiting WHERE notification_id ~ '^ntf_[0-9]{1,4}$'"), []);
 });
 
-t.test(
-  "with the digest off, only urgent notifications are mailed, and the others are not stored",
-  async (t) => {
-    const { owner, address } = await confirmed({ digest: "off", urgent: ["key.created"] });
-    await notify(owner, "payment.blocked", { amount: "1" });
-    await notify(owner, "key.created");
-    const waiting = await sql("SELECT urgent FROM mail_waiting WHERE owner_id = $1", [
-      await ownerId(owner),
-    ]);
-    t.same(waiting, [{ urgent: true }]);
-    await run();
-    t.match(to(address)[0]?.subject, /key was created/);
-  },
-);
+t.test("with the digest off, only urgent notifications are mailed or stored", async (t) => {
+  const { owner, address } = await confirmed({ digest: "off", urgent: ["key.created"] });
+  await notify(owner, "payment.blocked", { amount: "1" });
+  await notify(owner, "key.created");
+  const waiting = await sql("SELECT urgent FROM mail_waiting WHERE owner_id = $1", [
+    await ownerId(owner),
+  ]);
+  t.same(waiting, [{ urgent: true }]);
+  await run();
+  t.match(to(address)[0]?.subject, /key was created/);
+});
 
 t.test("a sign-in is urgent only from a new device", async (t) => {
   const { owner, address } = await confirmed({ digest: "off" });
@@ -343,48 +334,45 @@ t.test("a sign-in is urgent only from a new device", async (t) => {
   t.match(mail?.html, "&lt;b&gt;evil&lt;/b&gt;");
 });
 
-t.test(
-  "texts of third parties stay text: no header, markup, link or text direction override",
-  async (t) => {
-    const { owner, address } = await confirmed();
-    const agent = await createAgent(world, owner, { name: "x" });
-    const evil = "Evil\r\nBcc: v@mail.example\u202E<script>alert(1)</script> www.evil.example";
-    await sql("UPDATE agents SET name = $2 WHERE id = $1", [agent.id, evil]);
-    await sql("DELETE FROM mail_waiting");
-    const reason = `Click https://evil.example/login </li><a href="x">now</a>\r\n\r\n-- \r\nPurser ${"z".repeat(500)}`;
-    await notify(
-      owner,
-      "approval.requested",
-      { amount: "1\r\nX: y", thirdParty: { reason, site: "https://evil.example" } },
-      agent.id,
-    );
-    await run();
-    const raw = box.raw.at(-1) ?? "";
-    const mail = await simpleParser(raw);
-    t.same(
-      [mail.to].flat().map((one) => one?.text),
-      [address],
-    );
-    t.equal(mail.bcc, undefined);
-    t.notMatch(raw, /^Bcc:/im);
-    t.notMatch(mail.subject, /[\r\n\u202E]/);
-    t.ok((mail.subject?.length ?? 0) <= 150);
-    const { text = "", html } = mail;
-    t.notMatch(String(html), /<script|<a href="x"|src=|evil\.example/);
-    t.notMatch(text, /evil\.example|\u202E/);
-    t.match(
-      text,
-      "Reason (third-party text, not from Purser): “Click https[:]//evil[.]example/login",
-    );
-    t.match(text, "requests approval for ? USDC", "an invalid amount is not repeated");
-    const links = [...String(html).matchAll(/href="([^"]*)"/g)].map(([, href = ""]) => href);
-    t.ok(links.length > 3);
-    t.same(
-      links.filter((href) => !href.startsWith(`${world.baseUrl}/`)),
-      [],
-    );
-  },
-);
+t.test("texts of third parties stay text: no header, markup or link", async (t) => {
+  const { owner, address } = await confirmed();
+  const agent = await createAgent(world, owner, { name: "x" });
+  const evil = "Evil\r\nBcc: v@mail.example\u202E<script>alert(1)</script> www.evil.example";
+  await sql("UPDATE agents SET name = $2 WHERE id = $1", [agent.id, evil]);
+  await sql("DELETE FROM mail_waiting");
+  const reason = `Click https://evil.example/login </li><a href="x">now</a>\r\n\r\n-- \r\nPurser ${"z".repeat(500)}`;
+  await notify(
+    owner,
+    "approval.requested",
+    { amount: "1\r\nX: y", thirdParty: { reason, site: "https://evil.example" } },
+    agent.id,
+  );
+  await run();
+  const raw = box.raw.at(-1) ?? "";
+  const mail = await simpleParser(raw);
+  t.same(
+    [mail.to].flat().map((one) => one?.text),
+    [address],
+  );
+  t.equal(mail.bcc, undefined);
+  t.notMatch(raw, /^Bcc:/im);
+  t.notMatch(mail.subject, /[\r\n\u202E]/);
+  t.ok((mail.subject?.length ?? 0) <= 150);
+  const { text = "", html } = mail;
+  t.notMatch(String(html), /<script|<a href="x"|src=|evil\.example/);
+  t.notMatch(text, /evil\.example|\u202E/);
+  t.match(
+    text,
+    "Reason (third-party text, not from Purser): “Click https[:]//evil[.]example/login",
+  );
+  t.match(text, "requests approval for ? USDC", "an invalid amount is not repeated");
+  const links = [...String(html).matchAll(/href="([^"]*)"/g)].map(([, href = ""]) => href);
+  t.ok(links.length > 3);
+  t.same(
+    links.filter((href) => !href.startsWith(`${world.baseUrl}/`)),
+    [],
+  );
+});
 
 t.test("a new address is used after its confirmation, and the old one is notified", async (t) => {
   const { owner, address } = await confirmed();
@@ -423,88 +411,82 @@ t.test("a new address is used after its confirmation, and the old one is notifie
   );
 });
 
-t.test(
-  "unsubscribing is one POST by a mail client (RFC 8058); opening the link changes nothing",
-  async (t) => {
-    const { owner, address } = await confirmed();
-    await notify(owner, "key.created");
-    await run();
-    const raw = box.raw.at(-1) ?? "";
-    t.match(raw, "List-Unsubscribe-Post: List-Unsubscribe=One-Click");
-    const [, url = ""] = /^List-Unsubscribe: <([^>]+)>/m.exec(raw) ?? [];
-    const path = url.slice(world.baseUrl.length);
-    const opened = await app.inject({ url: path });
-    t.equal(opened.statusCode, 303);
-    t.match(opened.headers.location, /^\/unsubscribe#token=purser_eu_/);
-    t.match((await send(owner, "GET", "/api/email")).json(), { stopped: null });
-    // Like a mail client: no cookie, no origin, a form.
-    const press = (at: string, type = "application/x-www-form-urlencoded") =>
-      app.inject({
-        method: "POST",
-        url: at,
-        headers: { "content-type": type },
-        payload: "List-Unsubscribe=One-Click",
-      });
-    t.equal((await press(path)).statusCode, 200);
-    t.equal(
-      (await press(path, "multipart/form-data; boundary=x")).statusCode,
-      200,
-      "a second click is no error",
-    );
-    t.match((await send(owner, "GET", "/api/email")).json(), { address, stopped: "unsubscribed" });
-    await notify(owner, "key.created");
-    await digestNow(owner);
-    t.equal(to(address).length, 1, "no further mail");
-    const wrong = await press("/api/email/unsubscribe?token=purser_eu_wrong");
-    t.match(wrong.json(), { status: 404, code: "not_found" });
-
-    await send(owner, "PUT", "/api/email", { address });
-    await run();
-    const token = tokenIn(to(address).at(-1)?.text);
-    t.match((await send(owner, "POST", "/api/email/confirm", { token })).json(), { stopped: null });
-  },
-);
-
-t.test(
-  "a mail is retried after 4xx, and an address that refuses for days is stopped",
-  async (t) => {
-    const { owner, address } = await confirmed();
-    const id = await ownerId(owner);
-    box.refuseRecipient = { code: 451, text: "greylisted, come back" };
-    await notify(owner, "key.created");
-    await run();
-    const [later] = await sql(
-      "SELECT status, attempts, last_error ~ 'greylisted' AS explained, next_attempt_at > now() AS waits FROM mails WHERE owner_id = $1 AND kind = 'urgent'",
-      [id],
-    );
-    t.same(later, { status: "waiting", attempts: 1, explained: true, waits: true });
-    box.refuseRecipient = undefined;
-    await sql("UPDATE mails SET next_attempt_at = now() WHERE status = 'waiting'");
-    await run();
-    t.equal(to(address).length, 1);
-
-    box.refuseRecipient = { code: 550, text: "no such user here" };
-    for (let n = 0; n < 2; n += 1) {
-      await notify(owner, "key.created");
-      await run();
-    }
-    t.match((await send(owner, "GET", "/api/email")).json(), {
-      stopped: null,
-      lastError: /no such user/,
+t.test("unsubscribing is one POST (RFC 8058); opening the link changes nothing", async (t) => {
+  const { owner, address } = await confirmed();
+  await notify(owner, "key.created");
+  await run();
+  const raw = box.raw.at(-1) ?? "";
+  t.match(raw, "List-Unsubscribe-Post: List-Unsubscribe=One-Click");
+  const [, url = ""] = /^List-Unsubscribe: <([^>]+)>/m.exec(raw) ?? [];
+  const path = url.slice(world.baseUrl.length);
+  const opened = await app.inject({ url: path });
+  t.equal(opened.statusCode, 303);
+  t.match(opened.headers.location, /^\/unsubscribe#token=purser_eu_/);
+  t.match((await send(owner, "GET", "/api/email")).json(), { stopped: null });
+  // Like a mail client: no cookie, no origin, a form.
+  const press = (at: string, type = "application/x-www-form-urlencoded") =>
+    app.inject({
+      method: "POST",
+      url: at,
+      headers: { "content-type": type },
+      payload: "List-Unsubscribe=One-Click",
     });
-    await sql(
-      "UPDATE email_addresses SET failing_since = now() - interval '4 days' WHERE owner_id = $1",
-      [id],
-    );
+  t.equal((await press(path)).statusCode, 200);
+  t.equal(
+    (await press(path, "multipart/form-data; boundary=x")).statusCode,
+    200,
+    "a second click is no error",
+  );
+  t.match((await send(owner, "GET", "/api/email")).json(), { address, stopped: "unsubscribed" });
+  await notify(owner, "key.created");
+  await digestNow(owner);
+  t.equal(to(address).length, 1, "no further mail");
+  const wrong = await press("/api/email/unsubscribe?token=purser_eu_wrong");
+  t.match(wrong.json(), { status: 404, code: "not_found" });
+
+  await send(owner, "PUT", "/api/email", { address });
+  await run();
+  const token = tokenIn(to(address).at(-1)?.text);
+  t.match((await send(owner, "POST", "/api/email/confirm", { token })).json(), { stopped: null });
+});
+
+t.test("a mail is retried after 4xx; an address that refuses for days is stopped", async (t) => {
+  const { owner, address } = await confirmed();
+  const id = await ownerId(owner);
+  box.refuseRecipient = { code: 451, text: "greylisted, come back" };
+  await notify(owner, "key.created");
+  await run();
+  const [later] = await sql(
+    "SELECT status, attempts, last_error ~ 'greylisted' AS explained, next_attempt_at > now() AS waits FROM mails WHERE owner_id = $1 AND kind = 'urgent'",
+    [id],
+  );
+  t.same(later, { status: "waiting", attempts: 1, explained: true, waits: true });
+  box.refuseRecipient = undefined;
+  await sql("UPDATE mails SET next_attempt_at = now() WHERE status = 'waiting'");
+  await run();
+  t.equal(to(address).length, 1);
+
+  box.refuseRecipient = { code: 550, text: "no such user here" };
+  for (let n = 0; n < 2; n += 1) {
     await notify(owner, "key.created");
     await run();
-    t.match((await send(owner, "GET", "/api/email")).json(), { stopped: "refused" });
-    box.refuseRecipient = undefined;
-    await notify(owner, "key.created");
-    await run();
-    t.equal(to(address).length, 1, "no further mail");
-  },
-);
+  }
+  t.match((await send(owner, "GET", "/api/email")).json(), {
+    stopped: null,
+    lastError: /no such user/,
+  });
+  await sql(
+    "UPDATE email_addresses SET failing_since = now() - interval '4 days' WHERE owner_id = $1",
+    [id],
+  );
+  await notify(owner, "key.created");
+  await run();
+  t.match((await send(owner, "GET", "/api/email")).json(), { stopped: "refused" });
+  box.refuseRecipient = undefined;
+  await notify(owner, "key.created");
+  await run();
+  t.equal(to(address).length, 1, "no further mail");
+});
 
 t.test("a mail that was not accepted for a day is given up", async (t) => {
   const { owner } = await confirmed();
@@ -560,49 +542,46 @@ t.test("without an SMTP server the API says so, and no mails accumulate", async 
   await until(async () => (await waiting()).length === 0, 20_000);
 });
 
-t.test(
-  "killed between the server's acceptance and the record of it: the same mail is sent once more",
-  async (t) => {
-    const taken = await mailbox(t);
-    const env = { SMTP_URL: taken.url, MAIL_FROM };
-    // An app that only injects requests: it sends when the test calls it.
-    const still = await testApp(t, { chain: world.chain, env });
-    const owner = await signIn(still);
-    const { pool } = still.database;
-    await pool.query(
-      `INSERT INTO email_addresses (owner_id, address, confirmed_at, digest, urgent, next_digest_at)
+t.test("killed before the acceptance is recorded: the same mail is sent once more", async (t) => {
+  const taken = await mailbox(t);
+  const env = { SMTP_URL: taken.url, MAIL_FROM };
+  // An app that only injects requests: it sends when the test calls it.
+  const still = await testApp(t, { chain: world.chain, env });
+  const owner = await signIn(still);
+  const { pool } = still.database;
+  await pool.query(
+    `INSERT INTO email_addresses (owner_id, address, confirmed_at, digest, urgent, next_digest_at)
      SELECT id, 'kill@mail.example', now(), 'off', '{key.created}', 'infinity' FROM owners WHERE address = $1`,
-      [owner.account.address.toLowerCase()],
-    );
-    const notified = pool.query(
-      "SELECT purser_notify(id, 'key.created', NULL, 'key_1', '{}') FROM owners",
-    );
-    t.equal((await notified).rows.length, 1);
-    const state = async () =>
-      (await pool.query("SELECT status, attempts FROM mails ORDER BY created_at")).rows;
+    [owner.account.address.toLowerCase()],
+  );
+  const notified = pool.query(
+    "SELECT purser_notify(id, 'key.created', NULL, 'key_1', '{}') FROM owners",
+  );
+  t.equal((await notified).rows.length, 1);
+  const state = async () =>
+    (await pool.query("SELECT status, attempts FROM mails ORDER BY created_at")).rows;
 
-    let isTaken = false;
-    taken.beforeAnswer = () => {
-      isTaken = true;
-      return new Promise(() => {});
-    };
-    const replica = await startReplica(t, still, env);
-    await until(() => isTaken, 30_000);
-    replica.child.kill("SIGKILL");
-    await replica.ended;
-    t.same(await state(), [{ status: "waiting", attempts: 1 }], "the acceptance is not recorded");
+  let isTaken = false;
+  taken.beforeAnswer = () => {
+    isTaken = true;
+    return new Promise(() => {});
+  };
+  const replica = await startReplica(t, still, env);
+  await until(() => isTaken, 30_000);
+  replica.child.kill("SIGKILL");
+  await replica.ended;
+  t.same(await state(), [{ status: "waiting", attempts: 1 }], "the acceptance is not recorded");
 
-    taken.beforeAnswer = async () => {};
-    await still.app.sendMails?.();
-    t.equal(taken.mails.length, 1, "a claim holds while its process may be running");
-    await pool.query("UPDATE mails SET next_attempt_at = now()");
-    await still.app.sendMails?.();
-    t.match(await state(), [{ status: "sent" }]);
-    const [one, other] = taken.mails;
-    t.equal(taken.mails.length, 2);
-    t.match(one?.messageId, /^<eml_[0-9a-z]{26}@mail\.example>$/);
-    t.equal(one?.messageId, other?.messageId, "the Message-ID is the same");
-    t.same(one?.date, other?.date);
-    t.equal(one?.subject, other?.subject);
-  },
-);
+  taken.beforeAnswer = async () => {};
+  await still.app.sendMails?.();
+  t.equal(taken.mails.length, 1, "a claim holds while its process may be running");
+  await pool.query("UPDATE mails SET next_attempt_at = now()");
+  await still.app.sendMails?.();
+  t.match(await state(), [{ status: "sent" }]);
+  const [one, other] = taken.mails;
+  t.equal(taken.mails.length, 2);
+  t.match(one?.messageId, /^<eml_[0-9a-z]{26}@mail\.example>$/);
+  t.equal(one?.messageId, other?.messageId, "the Message-ID is the same");
+  t.same(one?.date, other?.date);
+  t.equal(one?.subject, other?.subject);
+});

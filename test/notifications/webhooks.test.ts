@@ -71,72 +71,69 @@ const makeDue = async (webhookId: string): Promise<void> => {
 let paths = 0;
 const path = (): string => `/hook-${(paths += 1)}`;
 
-t.test(
-  "the published verifier accepts every delivery, during a rotation with both secrets",
-  async (t) => {
-    const me = await owned();
-    const at = path();
-    const hook = await me.webhook(`${target.origin}${at}`);
-    const { notificationId } = await me.test(hook.id);
-    await until(() => target.at(at).length === 1);
-    const [first] = target.at(at) as [Received];
-    const message = verified(hook.secret, first) as Json;
-    t.match(message, { type: "webhook.test", timestamp: /^2.*Z$/, data: { webhookId: hook.id } });
-    t.equal(first.headers["webhook-id"], notificationId);
-    t.equal(first.headers["content-type"], "application/json");
-    t.notOk(
-      isVerified(hook.secret, { ...first, body: first.body.replace("test", "best") }),
-      "with an altered body",
-    );
-    t.notOk(
-      isVerified(hook.secret, {
-        ...first,
-        headers: { ...first.headers, "webhook-id": "ntf_other" },
-      }),
-      "with another id",
-    );
+t.test("the published verifier accepts every delivery, in a rotation with both keys", async (t) => {
+  const me = await owned();
+  const at = path();
+  const hook = await me.webhook(`${target.origin}${at}`);
+  const { notificationId } = await me.test(hook.id);
+  await until(() => target.at(at).length === 1);
+  const [first] = target.at(at) as [Received];
+  const message = verified(hook.secret, first) as Json;
+  t.match(message, { type: "webhook.test", timestamp: /^2.*Z$/, data: { webhookId: hook.id } });
+  t.equal(first.headers["webhook-id"], notificationId);
+  t.equal(first.headers["content-type"], "application/json");
+  t.notOk(
+    isVerified(hook.secret, { ...first, body: first.body.replace("test", "best") }),
+    "with an altered body",
+  );
+  t.notOk(
+    isVerified(hook.secret, {
+      ...first,
+      headers: { ...first.headers, "webhook-id": "ntf_other" },
+    }),
+    "with another id",
+  );
 
-    const rotate = async (graceHours: number): Promise<string> =>
-      (await me.send("POST", `/api/webhooks/${hook.id}/rotate-secret`, { graceHours })).json<{
-        secret: string;
-      }>().secret;
-    const second = await rotate(24);
-    t.match(await me.status(hook.id), { previousSecretUntil: /^2/, secretHint: /^….{4}$/ });
-    await me.test(hook.id);
-    await until(() => target.at(at).length === 2);
-    const [, both] = target.at(at) as [Received, Received];
-    t.ok(
-      isVerified(hook.secret, both) && isVerified(second, both),
-      "both secrets sign during the grace period",
-    );
+  const rotate = async (graceHours: number): Promise<string> =>
+    (await me.send("POST", `/api/webhooks/${hook.id}/rotate-secret`, { graceHours })).json<{
+      secret: string;
+    }>().secret;
+  const second = await rotate(24);
+  t.match(await me.status(hook.id), { previousSecretUntil: /^2/, secretHint: /^….{4}$/ });
+  await me.test(hook.id);
+  await until(() => target.at(at).length === 2);
+  const [, both] = target.at(at) as [Received, Received];
+  t.ok(
+    isVerified(hook.secret, both) && isVerified(second, both),
+    "both secrets sign during the grace period",
+  );
 
-    await pool.query("UPDATE webhooks SET previous_secret_until = now() WHERE id = $1", [hook.id]);
-    await me.test(hook.id);
-    await until(() => target.at(at).length === 3);
-    const after = target.at(at)[2] as Received;
-    t.ok(isVerified(second, after), "the new secret signs");
-    t.notOk(isVerified(hook.secret, after), "the old secret no longer signs");
-    t.equal((await me.status(hook.id))["previousSecretUntil"], null);
-    await pool.query(
-      "UPDATE webhooks SET previous_secret_until = now() - interval '1 hour' WHERE id = $1",
-      [hook.id],
-    );
-    await sweep(pool);
-    const { rows } = await pool.query("SELECT previous_secret FROM webhooks WHERE id = $1", [
-      hook.id,
-    ]);
-    t.equal(rows[0].previous_secret, null, "it is deleted");
+  await pool.query("UPDATE webhooks SET previous_secret_until = now() WHERE id = $1", [hook.id]);
+  await me.test(hook.id);
+  await until(() => target.at(at).length === 3);
+  const after = target.at(at)[2] as Received;
+  t.ok(isVerified(second, after), "the new secret signs");
+  t.notOk(isVerified(hook.secret, after), "the old secret no longer signs");
+  t.equal((await me.status(hook.id))["previousSecretUntil"], null);
+  await pool.query(
+    "UPDATE webhooks SET previous_secret_until = now() - interval '1 hour' WHERE id = $1",
+    [hook.id],
+  );
+  await sweep(pool);
+  const { rows } = await pool.query("SELECT previous_secret FROM webhooks WHERE id = $1", [
+    hook.id,
+  ]);
+  t.equal(rows[0].previous_secret, null, "it is deleted");
 
-    const third = await rotate(0);
-    await me.test(hook.id);
-    await until(() => target.at(at).length === 4);
-    const last = target.at(at)[3] as Received;
-    t.ok(
-      isVerified(third, last) && !isVerified(second, last),
-      "without a grace period the old secret ends at once",
-    );
-  },
-);
+  const third = await rotate(0);
+  await me.test(hook.id);
+  await until(() => target.at(at).length === 4);
+  const last = target.at(at)[3] as Received;
+  t.ok(
+    isVerified(third, last) && !isVerified(second, last),
+    "without a grace period the old secret ends at once",
+  );
+});
 
 t.test("the example receiver of the how-to page works unchanged", async (t) => {
   const guide = await readFile(`${ROOT}docs/how-to/receive-webhooks.md`, "utf8");
@@ -325,63 +322,60 @@ t.test("failing targets, each in its own way", async (t) => {
   await until(async () => (await me.send("GET", "/api/audit")).body.includes("webhook.disabled"));
 });
 
-t.test(
-  "SSRF: private targets are refused, by their URL or when their name is resolved",
-  async (t) => {
-    const me = await owned();
-    for (const url of [
-      "http://example.com/",
-      "https://10.0.0.1/",
-      "https://[::1]/",
-      "https://2130706433/",
-      "https://localhost/x",
-      "https://user:pass@example.com/",
-      "https://example.com:25/",
-      "ftp://example.com/",
-      "nonsense",
-    ]) {
-      const answer = await me.send("POST", "/api/webhooks", { url, types: ["*"] });
-      t.equal(answer.json<{ code: string }>().code, "url_blocked", url);
-    }
-    const hook = await me.webhook("https://rebinding.example/");
-    t.equal(
-      (await me.send("PATCH", `/api/webhooks/${hook.id}`, { url: "https://192.168.1.1/" }))
-        .statusCode,
-      403,
-      "neither by a change",
-    );
-    // The name may resolve to another address later (DNS rebinding): the address is checked when the socket
-    // connects.
-    const outbound = new Outbound({
-      isHttpAllowed: false,
-      privateOrigins: [],
-      userAgent: "test",
-      resolver: async () => [{ address: "10.1.2.3", family: 4 }],
-    });
-    t.teardown(() => outbound.close());
-    const ends: unknown[] = [];
-    let isFirst = true;
-    await new Deliveries({
-      timings: TIMINGS,
-      claim: async ({ targets }) => {
-        const claimed =
-          isFirst && targets === "new" ? [fakeClaim(hook.id, "https://rebinding.example/")] : [];
-        isFirst &&= targets !== "new";
-        return { claimed, nextAfter: "" };
-      },
-      finish: async (_claimed, outcome) => {
-        ends.push(outcome);
-        return "failed";
-      },
-      send: (request) => outbound.request(request),
-      openSecret: async () => hook.secret,
-      now: () => new Date(),
-      trouble: (error) => void ends.push(error),
-      counted: () => undefined,
-    }).drain();
-    t.match(ends, [{ kind: "failed", status: null, error: /only public http\(s\) addresses/ }]);
-  },
-);
+t.test("SSRF: private targets are refused, by URL or when the name is resolved", async (t) => {
+  const me = await owned();
+  for (const url of [
+    "http://example.com/",
+    "https://10.0.0.1/",
+    "https://[::1]/",
+    "https://2130706433/",
+    "https://localhost/x",
+    "https://user:pass@example.com/",
+    "https://example.com:25/",
+    "ftp://example.com/",
+    "nonsense",
+  ]) {
+    const answer = await me.send("POST", "/api/webhooks", { url, types: ["*"] });
+    t.equal(answer.json<{ code: string }>().code, "url_blocked", url);
+  }
+  const hook = await me.webhook("https://rebinding.example/");
+  t.equal(
+    (await me.send("PATCH", `/api/webhooks/${hook.id}`, { url: "https://192.168.1.1/" }))
+      .statusCode,
+    403,
+    "neither by a change",
+  );
+  // The name may resolve to another address later (DNS rebinding): the address is checked when the socket
+  // connects.
+  const outbound = new Outbound({
+    isHttpAllowed: false,
+    privateOrigins: [],
+    userAgent: "test",
+    resolver: async () => [{ address: "10.1.2.3", family: 4 }],
+  });
+  t.teardown(() => outbound.close());
+  const ends: unknown[] = [];
+  let isFirst = true;
+  await new Deliveries({
+    timings: TIMINGS,
+    claim: async ({ targets }) => {
+      const claimed =
+        isFirst && targets === "new" ? [fakeClaim(hook.id, "https://rebinding.example/")] : [];
+      isFirst &&= targets !== "new";
+      return { claimed, nextAfter: "" };
+    },
+    finish: async (_claimed, outcome) => {
+      ends.push(outcome);
+      return "failed";
+    },
+    send: (request) => outbound.request(request),
+    openSecret: async () => hook.secret,
+    now: () => new Date(),
+    trouble: (error) => void ends.push(error),
+    counted: () => undefined,
+  }).drain();
+  t.match(ends, [{ kind: "failed", status: null, error: /only public http\(s\) addresses/ }]);
+});
 
 const fakeClaim = (webhookId: string, url: string): Claimed => ({
   ownerId: "own_x",
@@ -452,94 +446,88 @@ t.test("a hanging target times out before its claim expires", async (t) => {
   other.hangUp();
 });
 
-t.test(
-  "attempts go on for a day, then the delivery is given up and the webhook disabled; a resend starts again",
-  async (t) => {
-    const delays = Array.from({ length: 11 }, (_, index) => delayAfter(index + 1, 0) ?? Infinity);
-    t.equal(delays.at(-1), Infinity, "eleven attempts");
-    const hours = delays.slice(0, -1).reduce((sum, seconds) => sum + seconds, 0) / 3600;
-    t.ok(hours > 23 && hours < 24, `within ${hours} hours`);
+t.test("after a day of attempts the webhook is disabled; a resend starts again", async (t) => {
+  const delays = Array.from({ length: 11 }, (_, index) => delayAfter(index + 1, 0) ?? Infinity);
+  t.equal(delays.at(-1), Infinity, "eleven attempts");
+  const hours = delays.slice(0, -1).reduce((sum, seconds) => sum + seconds, 0) / 3600;
+  t.ok(hours > 23 && hours < 24, `within ${hours} hours`);
 
-    const me = await owned();
-    const at = path();
-    target.answer(at, (_request, response) => void response.writeHead(503).end());
-    const hook = await me.webhook(`${target.origin}${at}`);
-    const { id, notificationId } = await me.test(hook.id);
-    for (let attempt = 1; attempt <= 11; attempt += 1) {
-      await until(() => target.at(at).length === attempt);
-      await until(async () => {
-        const { rows } = await pool.query("SELECT failures FROM webhooks WHERE id = $1", [hook.id]);
-        return rows[0].failures === attempt;
-      });
-      // Many failures within minutes do not disable it: the first must be a day old.
-      if (attempt === 10) {
-        t.equal((await me.status(hook.id))["status"], "active");
-        await pool.query(
-          "UPDATE webhooks SET failing_since = now() - interval '24 hours' WHERE id = $1",
-          [hook.id],
-        );
-      }
-      await makeDue(hook.id);
-    }
-    await until(async () => (await me.status(hook.id))["status"] === "disabled");
-    t.match(await me.status(hook.id), {
-      disabledReason: /failed for a day: The server returned 503/,
+  const me = await owned();
+  const at = path();
+  target.answer(at, (_request, response) => void response.writeHead(503).end());
+  const hook = await me.webhook(`${target.origin}${at}`);
+  const { id, notificationId } = await me.test(hook.id);
+  for (let attempt = 1; attempt <= 11; attempt += 1) {
+    await until(() => target.at(at).length === attempt);
+    await until(async () => {
+      const { rows } = await pool.query("SELECT failures FROM webhooks WHERE id = $1", [hook.id]);
+      return rows[0].failures === attempt;
     });
-    t.match(await me.deliveries(hook.id), [
-      { id, status: "given_up", attempts: 11, nextAttemptAt: null, lastStatus: 503 },
-    ]);
-    t.equal(
-      new Set(target.at(at).map(({ headers }) => headers["webhook-id"])).size,
-      1,
-      "the same id in all attempts",
-    );
-    for (const url of [
-      `/api/webhooks/${hook.id}/test`,
-      `/api/webhooks/${hook.id}/deliveries/${id}/resend`,
-    ])
-      t.equal((await me.send("POST", url)).json<{ code: string }>().code, "webhook_not_active");
-
-    target.answer(at, (_request, response) => void response.writeHead(204).end());
-    await me.send("PATCH", `/api/webhooks/${hook.id}`, { status: "active" });
-    t.match(await me.status(hook.id), { status: "active", disabledReason: null });
-    const again = await me.send("POST", `/api/webhooks/${hook.id}/deliveries/${id}/resend`);
-    t.equal(again.statusCode, 202);
-    await until(() => target.at(at).length === 12);
-    t.equal(target.at(at)[11]?.headers["webhook-id"], notificationId);
-    t.ok(isVerified(hook.secret, target.at(at)[11] as Received));
-    await until(async () => (await me.deliveries(hook.id))[0]?.["status"] === "delivered");
-  },
-);
-
-t.test(
-  "a paused webhook receives nothing and keeps its waiting deliveries; those that wait too long are given up",
-  async (t) => {
-    const me = await owned();
-    const at = path();
-    const hook = await me.webhook(`${target.origin}${at}`, ["webhook.test", "session.created"]);
-    await pool.query("UPDATE webhooks SET retry_at = 'infinity' WHERE id = $1", [hook.id]);
-    await me.test(hook.id);
-    await me.send("PATCH", `/api/webhooks/${hook.id}`, { status: "paused" });
-    await signIn(ctx, me.owner.account);
-    t.equal(
-      (await me.notifications("?type=session.created")).length,
-      0,
-      "events during the pause are not kept",
-    );
+    // Many failures within minutes do not disable it: the first must be a day old.
+    if (attempt === 10) {
+      t.equal((await me.status(hook.id))["status"], "active");
+      await pool.query(
+        "UPDATE webhooks SET failing_since = now() - interval '24 hours' WHERE id = $1",
+        [hook.id],
+      );
+    }
     await makeDue(hook.id);
-    await app.deliverWebhooks();
-    t.equal(target.at(at).length, 0);
-    await me.send("PATCH", `/api/webhooks/${hook.id}`, { status: "active" });
-    await until(() => target.at(at).length === 1);
-    await me.send("PATCH", `/api/webhooks/${hook.id}`, { status: "paused" });
-    await pool.query(
-      "UPDATE webhook_deliveries SET status = 'waiting', delivered_at = NULL, give_up_at = now() - interval '2 hours', next_attempt_at = now() WHERE webhook_id = $1",
-      [hook.id],
-    );
-    await sweep(pool);
-    t.match(await me.deliveries(hook.id, "?status=given_up"), [{ lastError: /in time/ }]);
-  },
-);
+  }
+  await until(async () => (await me.status(hook.id))["status"] === "disabled");
+  t.match(await me.status(hook.id), {
+    disabledReason: /failed for a day: The server returned 503/,
+  });
+  t.match(await me.deliveries(hook.id), [
+    { id, status: "given_up", attempts: 11, nextAttemptAt: null, lastStatus: 503 },
+  ]);
+  t.equal(
+    new Set(target.at(at).map(({ headers }) => headers["webhook-id"])).size,
+    1,
+    "the same id in all attempts",
+  );
+  for (const url of [
+    `/api/webhooks/${hook.id}/test`,
+    `/api/webhooks/${hook.id}/deliveries/${id}/resend`,
+  ])
+    t.equal((await me.send("POST", url)).json<{ code: string }>().code, "webhook_not_active");
+
+  target.answer(at, (_request, response) => void response.writeHead(204).end());
+  await me.send("PATCH", `/api/webhooks/${hook.id}`, { status: "active" });
+  t.match(await me.status(hook.id), { status: "active", disabledReason: null });
+  const again = await me.send("POST", `/api/webhooks/${hook.id}/deliveries/${id}/resend`);
+  t.equal(again.statusCode, 202);
+  await until(() => target.at(at).length === 12);
+  t.equal(target.at(at)[11]?.headers["webhook-id"], notificationId);
+  t.ok(isVerified(hook.secret, target.at(at)[11] as Received));
+  await until(async () => (await me.deliveries(hook.id))[0]?.["status"] === "delivered");
+});
+
+t.test("a paused webhook keeps its deliveries, until they waited too long", async (t) => {
+  const me = await owned();
+  const at = path();
+  const hook = await me.webhook(`${target.origin}${at}`, ["webhook.test", "session.created"]);
+  await pool.query("UPDATE webhooks SET retry_at = 'infinity' WHERE id = $1", [hook.id]);
+  await me.test(hook.id);
+  await me.send("PATCH", `/api/webhooks/${hook.id}`, { status: "paused" });
+  await signIn(ctx, me.owner.account);
+  t.equal(
+    (await me.notifications("?type=session.created")).length,
+    0,
+    "events during the pause are not kept",
+  );
+  await makeDue(hook.id);
+  await app.deliverWebhooks();
+  t.equal(target.at(at).length, 0);
+  await me.send("PATCH", `/api/webhooks/${hook.id}`, { status: "active" });
+  await until(() => target.at(at).length === 1);
+  await me.send("PATCH", `/api/webhooks/${hook.id}`, { status: "paused" });
+  await pool.query(
+    "UPDATE webhook_deliveries SET status = 'waiting', delivered_at = NULL, give_up_at = now() - interval '2 hours', next_attempt_at = now() WHERE webhook_id = $1",
+    [hook.id],
+  );
+  await sweep(pool);
+  t.match(await me.deliveries(hook.id, "?status=given_up"), [{ lastError: /in time/ }]);
+});
 
 t.test("many events of one owner leave slots for the next owner", async (t) => {
   const flood = await owned();
@@ -568,57 +556,54 @@ t.test("many events of one owner leave slots for the next owner", async (t) => {
   for (const response of held) response.writeHead(204).end();
 });
 
-t.test(
-  "a webhook with very many deliveries is deleted at once, and its deliveries in batches",
-  async (t) => {
-    const me = await owned();
-    const at = path();
-    const hook = await me.webhook(`${target.origin}${at}`);
-    await pool.query(
-      `INSERT INTO webhook_deliveries (owner_id, id, webhook_id, notification_id, type)
+t.test("a webhook is deleted at once, and its many deliveries in batches", async (t) => {
+  const me = await owned();
+  const at = path();
+  const hook = await me.webhook(`${target.origin}${at}`);
+  await pool.query(
+    `INSERT INTO webhook_deliveries (owner_id, id, webhook_id, notification_id, type)
      SELECT owner_id, 'dlv_' || left(md5(n::text || id) || md5(id), 26), id, 'ntf_' || n, 'payment.settled'
        FROM webhooks, generate_series(1, 1200) n WHERE id = $1`,
-      [hook.id],
-    );
-    await pool.query(`
+    [hook.id],
+  );
+  await pool.query(`
     CREATE FUNCTION not_too_many() RETURNS TRIGGER LANGUAGE plpgsql AS $$ BEGIN
       IF (SELECT count(*) FROM gone) > 500 THEN RAISE EXCEPTION 'too many in one statement'; END IF;
       RETURN NULL;
     END; $$;
     CREATE TRIGGER not_too_many AFTER DELETE ON webhook_deliveries REFERENCING OLD TABLE AS gone
       FOR EACH STATEMENT EXECUTE FUNCTION not_too_many();`);
-    t.teardown(() => pool.query("DROP FUNCTION not_too_many CASCADE"));
-    t.equal((await me.send("DELETE", `/api/webhooks/${hook.id}`)).statusCode, 200);
-    t.same(await me.status(hook.id), {}, "not listed");
-    for (const [method, url] of [
-      ["GET", `/api/webhooks/${hook.id}/deliveries`],
-      ["PATCH", `/api/webhooks/${hook.id}`],
-      ["POST", `/api/webhooks/${hook.id}/test`],
-      ["DELETE", `/api/webhooks/${hook.id}`],
-    ] as const)
-      t.equal(
-        (await me.send(method, url, method === "PATCH" ? { status: "active" } : undefined))
-          .statusCode,
-        404,
-        url,
-      );
-    await signIn(ctx, me.owner.account);
-    const receivedBefore = target.at(at).length;
-    const left = async () => {
-      const { rows } = await pool.query(
-        `SELECT (SELECT count(*)::int FROM webhook_deliveries WHERE webhook_id = $1) AS deliveries,
+  t.teardown(() => pool.query("DROP FUNCTION not_too_many CASCADE"));
+  t.equal((await me.send("DELETE", `/api/webhooks/${hook.id}`)).statusCode, 200);
+  t.same(await me.status(hook.id), {}, "not listed");
+  for (const [method, url] of [
+    ["GET", `/api/webhooks/${hook.id}/deliveries`],
+    ["PATCH", `/api/webhooks/${hook.id}`],
+    ["POST", `/api/webhooks/${hook.id}/test`],
+    ["DELETE", `/api/webhooks/${hook.id}`],
+  ] as const)
+    t.equal(
+      (await me.send(method, url, method === "PATCH" ? { status: "active" } : undefined))
+        .statusCode,
+      404,
+      url,
+    );
+  await signIn(ctx, me.owner.account);
+  const receivedBefore = target.at(at).length;
+  const left = async () => {
+    const { rows } = await pool.query(
+      `SELECT (SELECT count(*)::int FROM webhook_deliveries WHERE webhook_id = $1) AS deliveries,
               (SELECT count(*)::int FROM webhooks WHERE id = $1) AS webhooks`,
-        [hook.id],
-      );
-      return rows[0];
-    };
-    await sweepDeleted(pool, performance.now());
-    t.equal((await left()).webhooks, 1, "a run that is out of time continues the next time");
-    await sweepDeleted(pool);
-    t.same(await left(), { deliveries: 0, webhooks: 0 });
-    t.ok(target.at(at).length - receivedBefore < 20, "its deliveries stop");
-  },
-);
+      [hook.id],
+    );
+    return rows[0];
+  };
+  await sweepDeleted(pool, performance.now());
+  t.equal((await left()).webhooks, 1, "a run that is out of time continues the next time");
+  await sweepDeleted(pool);
+  t.same(await left(), { deliveries: 0, webhooks: 0 });
+  t.ok(target.at(at).length - receivedBefore < 20, "its deliveries stop");
+});
 
 t.test("two attempts that fail in parallel, each of which disables the webhook", async (t) => {
   const me = await owned();
@@ -759,76 +744,73 @@ t.test("old notifications are deleted with their deliveries, but not waiting one
   t.equal((await me.notifications()).length, 1);
 });
 
-t.test(
-  "killed between commit and delivery, and between delivery and its record; two replicas",
-  async (t: Test) => {
-    // An app that only injects requests: it delivers when the test calls it.
-    const world = await testApp(t, { env });
-    const owner = await signIn(world);
-    const me = api(world.app, owner);
-    const sql = world.database.pool;
-    const [heldAt, unansweredAt] = [path(), path()];
-    const held = await me.webhook(`${target.origin}${heldAt}`);
-    const unanswered = await me.webhook(`${target.origin}${unansweredAt}`);
-    await sql.query("UPDATE webhooks SET retry_at = 'infinity' WHERE id = $1", [held.id]);
-    // The target receives the message, and the sender is killed before the response.
-    target.answer(unansweredAt, () => undefined);
-    const first = await startReplica(t, world, env);
-    const origin = first.url.replace("127.0.0.1", "localhost");
-    const commit = async (id: string): Promise<string> => {
-      const answer = await fetch(`${origin}/api/webhooks/${id}/test`, {
-        method: "POST",
-        headers: { ...owner.headers, origin },
-      });
-      t.equal(answer.status, 202, "committed");
-      return ((await answer.json()) as { delivery: { notificationId: string } }).delivery
-        .notificationId;
-    };
-    const ids = { held: await commit(held.id), unanswered: await commit(unanswered.id) };
-    await until(() => target.at(unansweredAt).length === 1, 20_000);
-    first.child.kill("SIGKILL");
-    await first.ended;
-    t.equal(target.at(heldAt).length, 0, "killed before the first delivery began");
-    t.match(
-      await me.deliveries(unanswered.id),
-      [{ status: "waiting", attempts: 1 }],
-      "and before the response to the second one",
-    );
+t.test("killed before a delivery, and before its record; two replicas", async (t: Test) => {
+  // An app that only injects requests: it delivers when the test calls it.
+  const world = await testApp(t, { env });
+  const owner = await signIn(world);
+  const me = api(world.app, owner);
+  const sql = world.database.pool;
+  const [heldAt, unansweredAt] = [path(), path()];
+  const held = await me.webhook(`${target.origin}${heldAt}`);
+  const unanswered = await me.webhook(`${target.origin}${unansweredAt}`);
+  await sql.query("UPDATE webhooks SET retry_at = 'infinity' WHERE id = $1", [held.id]);
+  // The target receives the message, and the sender is killed before the response.
+  target.answer(unansweredAt, () => undefined);
+  const first = await startReplica(t, world, env);
+  const origin = first.url.replace("127.0.0.1", "localhost");
+  const commit = async (id: string): Promise<string> => {
+    const answer = await fetch(`${origin}/api/webhooks/${id}/test`, {
+      method: "POST",
+      headers: { ...owner.headers, origin },
+    });
+    t.equal(answer.status, 202, "committed");
+    return ((await answer.json()) as { delivery: { notificationId: string } }).delivery
+      .notificationId;
+  };
+  const ids = { held: await commit(held.id), unanswered: await commit(unanswered.id) };
+  await until(() => target.at(unansweredAt).length === 1, 20_000);
+  first.child.kill("SIGKILL");
+  await first.ended;
+  t.equal(target.at(heldAt).length, 0, "killed before the first delivery began");
+  t.match(
+    await me.deliveries(unanswered.id),
+    [{ status: "waiting", attempts: 1 }],
+    "and before the response to the second one",
+  );
 
-    target.answer(unansweredAt, (_request, response) => void response.writeHead(204).end());
-    await sql.query("UPDATE webhooks SET retry_at = now()");
-    const second = await testApp(t, { database: world.database, chain: world.chain, env });
-    const deliver = () => Promise.all([world.app.deliverWebhooks(), second.app.deliverWebhooks()]);
-    await deliver();
-    t.equal(target.at(heldAt).length, 1);
-    t.equal(target.at(heldAt)[0]?.headers["webhook-id"], ids.held);
-    t.equal(target.at(unansweredAt).length, 1, "a claim holds while its process may be running");
-    await sql.query(
-      "UPDATE webhook_deliveries SET next_attempt_at = now() WHERE webhook_id = $1 AND status = 'waiting'",
-      [unanswered.id],
-    );
-    await deliver();
-    t.match((await me.deliveries(unanswered.id))[0], { status: "delivered" });
-    t.same(
-      target.at(unansweredAt).map(({ headers }) => headers["webhook-id"]),
-      [ids.unanswered, ids.unanswered],
-      "twice, with one id",
-    );
-    const before = target.received.length;
-    await sql.query(
-      "SELECT purser_notify(owner_id, 'payment.settled', NULL, 'pay_' || n, '{}') FROM owners o JOIN (SELECT DISTINCT owner_id FROM webhooks) w ON w.owner_id = o.id, generate_series(1, 200) n",
-    );
-    await deliver();
-    const { rows: undelivered } = await sql.query(
-      "SELECT 1 FROM webhook_deliveries WHERE status <> 'delivered' LIMIT 1",
-    );
-    t.same(undelivered, []);
-    // Other events may occur meanwhile.
-    const deliveredIds = target.received
-      .slice(before)
-      .filter(({ body }) => body.includes('"type":"payment.settled"'))
-      .map(({ path: at, headers }) => `${at} ${headers["webhook-id"]}`);
-    t.equal(deliveredIds.length, 400, "each of 200 once to both webhooks");
-    t.equal(new Set(deliveredIds).size, 400);
-  },
-);
+  target.answer(unansweredAt, (_request, response) => void response.writeHead(204).end());
+  await sql.query("UPDATE webhooks SET retry_at = now()");
+  const second = await testApp(t, { database: world.database, chain: world.chain, env });
+  const deliver = () => Promise.all([world.app.deliverWebhooks(), second.app.deliverWebhooks()]);
+  await deliver();
+  t.equal(target.at(heldAt).length, 1);
+  t.equal(target.at(heldAt)[0]?.headers["webhook-id"], ids.held);
+  t.equal(target.at(unansweredAt).length, 1, "a claim holds while its process may be running");
+  await sql.query(
+    "UPDATE webhook_deliveries SET next_attempt_at = now() WHERE webhook_id = $1 AND status = 'waiting'",
+    [unanswered.id],
+  );
+  await deliver();
+  t.match((await me.deliveries(unanswered.id))[0], { status: "delivered" });
+  t.same(
+    target.at(unansweredAt).map(({ headers }) => headers["webhook-id"]),
+    [ids.unanswered, ids.unanswered],
+    "twice, with one id",
+  );
+  const before = target.received.length;
+  await sql.query(
+    "SELECT purser_notify(owner_id, 'payment.settled', NULL, 'pay_' || n, '{}') FROM owners o JOIN (SELECT DISTINCT owner_id FROM webhooks) w ON w.owner_id = o.id, generate_series(1, 200) n",
+  );
+  await deliver();
+  const { rows: undelivered } = await sql.query(
+    "SELECT 1 FROM webhook_deliveries WHERE status <> 'delivered' LIMIT 1",
+  );
+  t.same(undelivered, []);
+  // Other events may occur meanwhile.
+  const deliveredIds = target.received
+    .slice(before)
+    .filter(({ body }) => body.includes('"type":"payment.settled"'))
+    .map(({ path: at, headers }) => `${at} ${headers["webhook-id"]}`);
+  t.equal(deliveredIds.length, 400, "each of 200 once to both webhooks");
+  t.equal(new Set(deliveredIds).size, 400);
+});

@@ -4,6 +4,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from "node:net";
 import type { Test } from "tap";
 import type { FastifyInstance } from "fastify";
+import { callApi } from "../helpers/call.ts";
 import type { SignedInOwner } from "../helpers/owner.ts";
 
 export interface Received {
@@ -71,12 +72,7 @@ export type Json = Record<string, unknown>;
 /** The requests of the web app for its owner. */
 export const api = (app: Pick<FastifyInstance, "inject">, owner: SignedInOwner) => {
   const send = async (method: "GET" | "POST" | "PATCH" | "DELETE", url: string, body?: unknown) =>
-    app.inject({
-      method,
-      url,
-      headers: owner.headers,
-      ...(body === undefined ? {} : { payload: JSON.stringify(body) }),
-    });
+    callApi(app, owner, method, url, body);
   return {
     send,
     async webhook(url: string, types: string[] = ["*"]): Promise<NewWebhook> {

@@ -222,73 +222,66 @@ t.test("a session without the wallet's signature connects nothing", async (t) =>
   t.equal((await allow(world, owner, consent.id, agent.id)).statusCode, 404, "only once");
 });
 
-t.test(
-  "a consent belongs to one session and one owner, and must come from Purser's own page",
-  async (t) => {
-    const clientId = await register(world);
-    const consent = await requestConsent(world, owner, clientId);
-    const elsewhere = await signIn(world, owner.account);
-    t.equal(
-      (await allow(world, elsewhere, consent.id, agent.id)).statusCode,
-      404,
-      "another session",
-    );
-    const otherOwner = await signIn(world);
-    const otherOwnersAgent = await createAgent(world, otherOwner);
-    t.equal(
-      (await allow(world, otherOwner, consent.id, otherOwnersAgent.id)).statusCode,
-      404,
-      "another owner",
-    );
-    t.equal(
-      (await allow(world, owner, consent.id, otherOwnersAgent.id)).statusCode,
-      404,
-      "another owner's agent",
-    );
-    for (const url of [
-      "/api/oauth/requests",
-      `/api/oauth/requests/${consent.id}/allow`,
-      `/api/oauth/requests/${consent.id}/deny`,
-    ]) {
-      const crossSite = await app.inject({
-        method: "POST",
-        url,
-        headers: { ...owner.headers, origin: "https://evil.example" },
-        payload: JSON.stringify({ agentId: agent.id }),
-      });
-      t.equal(crossSite.statusCode, 403, `${url} from another site`);
-      const form = await app.inject({
-        method: "POST",
-        url,
-        headers: { ...owner.headers, "content-type": "application/x-www-form-urlencoded" },
-        payload: "agentId=x",
-      });
-      t.equal(form.statusCode, 415, `${url} as a form`);
-    }
-    await database.pool.query("UPDATE oauth_requests SET expires_at = now() WHERE id = $1", [
-      consent.id,
-    ]);
-    t.equal((await allow(world, owner, consent.id, agent.id)).statusCode, 404, "expired");
-    const denied = await requestConsent(world, owner, clientId);
-    const no = await asOwner(app, owner, {
+t.test("a consent belongs to one session and owner, and to Purser's own page", async (t) => {
+  const clientId = await register(world);
+  const consent = await requestConsent(world, owner, clientId);
+  const elsewhere = await signIn(world, owner.account);
+  t.equal((await allow(world, elsewhere, consent.id, agent.id)).statusCode, 404, "another session");
+  const otherOwner = await signIn(world);
+  const otherOwnersAgent = await createAgent(world, otherOwner);
+  t.equal(
+    (await allow(world, otherOwner, consent.id, otherOwnersAgent.id)).statusCode,
+    404,
+    "another owner",
+  );
+  t.equal(
+    (await allow(world, owner, consent.id, otherOwnersAgent.id)).statusCode,
+    404,
+    "another owner's agent",
+  );
+  for (const url of [
+    "/api/oauth/requests",
+    `/api/oauth/requests/${consent.id}/allow`,
+    `/api/oauth/requests/${consent.id}/deny`,
+  ]) {
+    const crossSite = await app.inject({
       method: "POST",
-      url: `/api/oauth/requests/${denied.id}/deny`,
+      url,
+      headers: { ...owner.headers, origin: "https://evil.example" },
+      payload: JSON.stringify({ agentId: agent.id }),
     });
-    const back = new URL(no.json<{ redirectTo: string }>().redirectTo);
-    t.same(Object.fromEntries(back.searchParams), {
-      error: "access_denied",
-      state: "the state",
-      iss: config.publicUrl,
+    t.equal(crossSite.statusCode, 403, `${url} from another site`);
+    const form = await app.inject({
+      method: "POST",
+      url,
+      headers: { ...owner.headers, "content-type": "application/x-www-form-urlencoded" },
+      payload: "agentId=x",
     });
-    t.equal((await allow(world, owner, denied.id, agent.id)).statusCode, 404, "denied");
-    for (let count = 0; count < 25; count += 1) await requestConsent(world, owner, clientId);
-    const open = await database.pool.query(
-      "SELECT 1 FROM oauth_requests r JOIN owners o ON o.id = r.owner_id WHERE o.address = $1 AND decided_at IS NULL",
-      [owner.account.address.toLowerCase()],
-    );
-    t.equal(open.rowCount, 20, "at most 20 are open");
-  },
-);
+    t.equal(form.statusCode, 415, `${url} as a form`);
+  }
+  await database.pool.query("UPDATE oauth_requests SET expires_at = now() WHERE id = $1", [
+    consent.id,
+  ]);
+  t.equal((await allow(world, owner, consent.id, agent.id)).statusCode, 404, "expired");
+  const denied = await requestConsent(world, owner, clientId);
+  const no = await asOwner(app, owner, {
+    method: "POST",
+    url: `/api/oauth/requests/${denied.id}/deny`,
+  });
+  const back = new URL(no.json<{ redirectTo: string }>().redirectTo);
+  t.same(Object.fromEntries(back.searchParams), {
+    error: "access_denied",
+    state: "the state",
+    iss: config.publicUrl,
+  });
+  t.equal((await allow(world, owner, denied.id, agent.id)).statusCode, 404, "denied");
+  for (let count = 0; count < 25; count += 1) await requestConsent(world, owner, clientId);
+  const open = await database.pool.query(
+    "SELECT 1 FROM oauth_requests r JOIN owners o ON o.id = r.owner_id WHERE o.address = $1 AND decided_at IS NULL",
+    [owner.account.address.toLowerCase()],
+  );
+  t.equal(open.rowCount, 20, "at most 20 are open");
+});
 
 t.test("without a registered redirect URI nothing is redirected", async (t) => {
   const clientId = await register(world, { redirect_uris: ["https://a.example/cb"] });

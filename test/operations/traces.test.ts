@@ -248,95 +248,88 @@ t.test("payments of one batch are linked with it, each in its own trace", async 
   }, 60_000);
 });
 
-t.test(
-  "an x402-fetch is one trace with its block, and the seller receives none of it",
-  async (t) => {
-    const trace = newTrace();
-    const secret = `q-${randomBytes(6).toString("hex")}`;
-    const answer = await post(
-      `${made.baseUrl}/api/agents/x402-fetch`,
-      { ...agent.headers, traceparent: trace.header },
-      { url: `${made.seller.url}&secret=${secret}` },
-    );
-    t.equal(answer.status, 200, JSON.stringify(answer.body));
-    const done = () => {
-      const spans = collected.of(trace.traceId);
-      return (
-        named(spans, "settlement.proven") !== undefined &&
-        named(spans, "POST /api/agents/x402-fetch") !== undefined
-      );
-    };
-    await until(() => Promise.resolve(done()), 20_000);
+t.test("an x402-fetch is one trace with its block; the seller gets none of it", async (t) => {
+  const trace = newTrace();
+  const secret = `q-${randomBytes(6).toString("hex")}`;
+  const answer = await post(
+    `${made.baseUrl}/api/agents/x402-fetch`,
+    { ...agent.headers, traceparent: trace.header },
+    { url: `${made.seller.url}&secret=${secret}` },
+  );
+  t.equal(answer.status, 200, JSON.stringify(answer.body));
+  const done = () => {
     const spans = collected.of(trace.traceId);
-    isConnected(t, spans, trace.parent);
-    for (const name of [
-      "authenticate",
-      "x402.ask",
-      "guardrails.reserve",
-      "custody.sign",
-      "settlement.persist",
-      "settlement.wait",
-    ])
-      t.ok(named(spans, name), name);
-    t.equal(
-      spans.filter(({ name }) => name === "x402.ask").length,
-      2,
-      "one request without and one with payment",
+    return (
+      named(spans, "settlement.proven") !== undefined &&
+      named(spans, "POST /api/agents/x402-fetch") !== undefined
     );
-    t.match(named(spans, "settlement.proven")?.attributes, {
-      "purser.outcome": "settled",
-      "purser.transaction": answer.body["txHash"],
-    });
-    t.notOk(collected.text().includes(secret), "no URL");
-    t.notOk(collected.text().includes(made.seller.origin), "no seller's URL");
-    const headers = made.seller.unpaidRequests.flatMap(({ headers: sent }) => Object.keys(sent));
-    t.ok(made.seller.unpaidRequests.length > 0);
-    t.same(
-      headers.filter((name) => /^(traceparent|tracestate|baggage|b3|x-b3-.*)$/.test(name)),
-      [],
-      "no trace header leaves the service",
-    );
-  },
-);
+  };
+  await until(() => Promise.resolve(done()), 20_000);
+  const spans = collected.of(trace.traceId);
+  isConnected(t, spans, trace.parent);
+  for (const name of [
+    "authenticate",
+    "x402.ask",
+    "guardrails.reserve",
+    "custody.sign",
+    "settlement.persist",
+    "settlement.wait",
+  ])
+    t.ok(named(spans, name), name);
+  t.equal(
+    spans.filter(({ name }) => name === "x402.ask").length,
+    2,
+    "one request without and one with payment",
+  );
+  t.match(named(spans, "settlement.proven")?.attributes, {
+    "purser.outcome": "settled",
+    "purser.transaction": answer.body["txHash"],
+  });
+  t.notOk(collected.text().includes(secret), "no URL");
+  t.notOk(collected.text().includes(made.seller.origin), "no seller's URL");
+  const headers = made.seller.unpaidRequests.flatMap(({ headers: sent }) => Object.keys(sent));
+  t.ok(made.seller.unpaidRequests.length > 0);
+  t.same(
+    headers.filter((name) => /^(traceparent|tracestate|baggage|b3|x-b3-.*)$/.test(name)),
+    [],
+    "no trace header leaves the service",
+  );
+});
 
-t.test(
-  "the settlement for a fetch whose seller settles here is in the fetch's trace; the seller's own trace is linked",
-  async (t) => {
-    made.seller.script = {
-      onProof: async ({ response, proof }) => {
-        const { status, body } = await post(
-          `${made.baseUrl}/api/x402/settle`,
-          { "content-type": "application/json" },
-          { x402Version: 2, paymentPayload: proof, paymentRequirements: proof.accepted },
-        );
-        t.equal(status, 200, JSON.stringify(body));
-        const transaction = String(body["transaction"]);
-        response.writeHead(200, made.seller.receipt({ transaction })).end('"sold"');
-      },
-    };
-    t.teardown(() => void (made.seller.script = {}));
-    const trace = newTrace();
-    const answer = await post(
-      `${made.baseUrl}/api/agents/x402-fetch`,
-      { ...agent.headers, traceparent: trace.header },
-      { url: `${made.seller.url}&settled=here` },
-    );
-    t.equal(answer.status, 200, JSON.stringify(answer.body));
-    const settling = () =>
-      collected.spans.find(
-        ({ name, links }) =>
-          name === "POST /api/x402/settle" &&
-          links.some(({ traceId }) => traceId === trace.traceId),
+t.test("a seller that settles here: one trace, linked with the seller's own", async (t) => {
+  made.seller.script = {
+    onProof: async ({ response, proof }) => {
+      const { status, body } = await post(
+        `${made.baseUrl}/api/x402/settle`,
+        { "content-type": "application/json" },
+        { x402Version: 2, paymentPayload: proof, paymentRequirements: proof.accepted },
       );
-    const ended = () => named(collected.of(trace.traceId), "settlement.transaction");
-    await until(() => settling() !== undefined && ended() !== undefined, 20_000);
-    t.not(settling()?.traceId, trace.traceId, "the seller received no trace header from us");
-    t.match(ended()?.attributes, {
-      "purser.outcome": "settled",
-      "purser.transaction": answer.body["txHash"],
-    });
-  },
-);
+      t.equal(status, 200, JSON.stringify(body));
+      const transaction = String(body["transaction"]);
+      response.writeHead(200, made.seller.receipt({ transaction })).end('"sold"');
+    },
+  };
+  t.teardown(() => void (made.seller.script = {}));
+  const trace = newTrace();
+  const answer = await post(
+    `${made.baseUrl}/api/agents/x402-fetch`,
+    { ...agent.headers, traceparent: trace.header },
+    { url: `${made.seller.url}&settled=here` },
+  );
+  t.equal(answer.status, 200, JSON.stringify(answer.body));
+  const settling = () =>
+    collected.spans.find(
+      ({ name, links }) =>
+        name === "POST /api/x402/settle" && links.some(({ traceId }) => traceId === trace.traceId),
+    );
+  const ended = () => named(collected.of(trace.traceId), "settlement.transaction");
+  await until(() => settling() !== undefined && ended() !== undefined, 20_000);
+  t.not(settling()?.traceId, trace.traceId, "the seller received no trace header from us");
+  t.match(ended()?.attributes, {
+    "purser.outcome": "settled",
+    "purser.transaction": answer.body["txHash"],
+  });
+});
 
 t.test("a refusal ends its trace with the refusal's code", async (t) => {
   const trace = newTrace();

@@ -179,64 +179,58 @@ t.test("agents", async (t) => {
     });
   });
 
-  await t.test(
-    "change, pause and resume are audited with the values before and after",
-    async (t) => {
-      const agent = await createAgent(service, owner, { perPaymentLimit: "2" });
-      const url = `/api/agents/${agent.id}`;
-      const changed = await call("PATCH", url, {
-        name: "Renamed",
-        dailyLimit: "20",
-        perPaymentLimit: null,
-        expiresAt: "2098-01-01T00:00:00Z",
-      });
-      t.match(changed.json(), {
-        name: "Renamed",
-        dailyLimit: "20",
-        perPaymentLimit: null,
-        expiresAt: "2098-01-01T00:00:00.000Z",
-        status: "active",
-      });
-      const paused = await call("PATCH", url, { status: "paused", dailyLimit: "21" });
-      t.match(paused.json(), { status: "paused", dailyLimit: "21" });
-      t.match((await call("PATCH", url, { status: "active" })).json(), { status: "active" });
-      const same = await call("PATCH", url, { name: "Renamed", dailyLimit: "21.0" });
-      t.equal(same.statusCode, 200);
+  await t.test("change, pause and resume are audited with both values", async (t) => {
+    const agent = await createAgent(service, owner, { perPaymentLimit: "2" });
+    const url = `/api/agents/${agent.id}`;
+    const changed = await call("PATCH", url, {
+      name: "Renamed",
+      dailyLimit: "20",
+      perPaymentLimit: null,
+      expiresAt: "2098-01-01T00:00:00Z",
+    });
+    t.match(changed.json(), {
+      name: "Renamed",
+      dailyLimit: "20",
+      perPaymentLimit: null,
+      expiresAt: "2098-01-01T00:00:00.000Z",
+      status: "active",
+    });
+    const paused = await call("PATCH", url, { status: "paused", dailyLimit: "21" });
+    t.match(paused.json(), { status: "paused", dailyLimit: "21" });
+    t.match((await call("PATCH", url, { status: "active" })).json(), { status: "active" });
+    const same = await call("PATCH", url, { name: "Renamed", dailyLimit: "21.0" });
+    t.equal(same.statusCode, 200);
 
-      const entries = await audit(agent.id);
-      t.same(
-        entries.map(({ action }) => action),
-        ["agent.resumed", "agent.paused", "agent.updated", "agent.updated", "agent.created"],
-        "a change without effect is not recorded",
-      );
-      t.match(entries[1], { before: { status: "active" }, after: { status: "paused" } });
-      t.same(entries[2]?.before, { dailyLimit: "20" });
-      t.same(entries[2]?.after, { dailyLimit: "21" });
-      t.match(entries[3], {
-        actor: owner.account.address,
-        before: { name: "Test agent", dailyLimit: "10", perPaymentLimit: "2", expiresAt: null },
-        after: { name: "Renamed", dailyLimit: "20", perPaymentLimit: null },
-      });
-      const nothing = await call("PATCH", url, {});
-      t.equal(nothing.statusCode, 422);
-      for (const body of [{ status: "archived" }, { walletAddress: SHOP }, { network: "eip155:1" }])
-        t.equal((await call("PATCH", url, body)).statusCode, 422, JSON.stringify(body));
-    },
-  );
+    const entries = await audit(agent.id);
+    t.same(
+      entries.map(({ action }) => action),
+      ["agent.resumed", "agent.paused", "agent.updated", "agent.updated", "agent.created"],
+      "a change without effect is not recorded",
+    );
+    t.match(entries[1], { before: { status: "active" }, after: { status: "paused" } });
+    t.same(entries[2]?.before, { dailyLimit: "20" });
+    t.same(entries[2]?.after, { dailyLimit: "21" });
+    t.match(entries[3], {
+      actor: owner.account.address,
+      before: { name: "Test agent", dailyLimit: "10", perPaymentLimit: "2", expiresAt: null },
+      after: { name: "Renamed", dailyLimit: "20", perPaymentLimit: null },
+    });
+    const nothing = await call("PATCH", url, {});
+    t.equal(nothing.statusCode, 422);
+    for (const body of [{ status: "archived" }, { walletAddress: SHOP }, { network: "eip155:1" }])
+      t.equal((await call("PATCH", url, body)).statusCode, 422, JSON.stringify(body));
+  });
 
-  await t.test(
-    "an expiry in the past ends the agent now; a later one or none reactivates it",
-    async (t) => {
-      const agent = await createAgent(service, owner);
-      const url = `/api/agents/${agent.id}`;
-      const ended = await call("PATCH", url, { expiresAt: "2020-01-01T00:00:00Z" });
-      t.match(ended.json(), { status: "expired", expired: true });
-      const paused = await call("PATCH", url, { status: "paused" });
-      t.match(paused.json(), { status: "paused", expired: true });
-      const back = await call("PATCH", url, { expiresAt: null, status: "active" });
-      t.match(back.json(), { status: "active", expired: false, expiresAt: null });
-    },
-  );
+  await t.test("an expiry in the past ends the agent, a later one revives it", async (t) => {
+    const agent = await createAgent(service, owner);
+    const url = `/api/agents/${agent.id}`;
+    const ended = await call("PATCH", url, { expiresAt: "2020-01-01T00:00:00Z" });
+    t.match(ended.json(), { status: "expired", expired: true });
+    const paused = await call("PATCH", url, { status: "paused" });
+    t.match(paused.json(), { status: "paused", expired: true });
+    const back = await call("PATCH", url, { expiresAt: null, status: "active" });
+    t.match(back.json(), { status: "active", expired: false, expiresAt: null });
+  });
 
   await t.test("allowlist: add, label, remove, replace", async (t) => {
     const agent = await createAgent(service, owner, { allowlist: [SHOP] });
@@ -367,64 +361,61 @@ t.test("agents", async (t) => {
       );
   });
 
-  await t.test(
-    "archive: not with funds or outstanding payments; afterwards read-only",
-    async (t) => {
-      const agent = await createAgent(service, owner);
-      const url = `/api/agents/${agent.id}`;
-      await chain.mint(agent.walletAddress, 1n);
-      const funded = await call("POST", `${url}/archive`);
-      t.equal(funded.statusCode, 409, funded.body);
-      t.match(funded.json(), { code: "agent_has_funds", balance: "0.000001" });
+  await t.test("archive: not with funds or open payments; then read-only", async (t) => {
+    const agent = await createAgent(service, owner);
+    const url = `/api/agents/${agent.id}`;
+    await chain.mint(agent.walletAddress, 1n);
+    const funded = await call("POST", `${url}/archive`);
+    t.equal(funded.statusCode, 409, funded.body);
+    t.match(funded.json(), { code: "agent_has_funds", balance: "0.000001" });
 
-      const empty = await createAgent(service, owner, { allowlist: [SHOP] });
-      const emptyUrl = `/api/agents/${empty.id}`;
-      await database.pool.query(
-        `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, nonce)
+    const empty = await createAgent(service, owner, { allowlist: [SHOP] });
+    const emptyUrl = `/api/agents/${empty.id}`;
+    await database.pool.query(
+      `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, nonce)
        VALUES ($1, 'pay_promised', 'x402', 'submitted', 5042002, $2, $3, 5, $4)`,
-        [empty.id, chain.usdc.toLowerCase(), SHOP.toLowerCase(), `0x${"7".repeat(64)}`],
-      );
-      t.match((await call("POST", `${emptyUrl}/archive`)).json(), {
-        code: "agent_has_funds",
-        outstanding: "0.000005",
-      });
-      await database.pool.query(
-        "UPDATE payments SET status = 'voided' WHERE agent_id = $1 AND id = 'pay_promised'",
-        [empty.id],
-      );
+      [empty.id, chain.usdc.toLowerCase(), SHOP.toLowerCase(), `0x${"7".repeat(64)}`],
+    );
+    t.match((await call("POST", `${emptyUrl}/archive`)).json(), {
+      code: "agent_has_funds",
+      outstanding: "0.000005",
+    });
+    await database.pool.query(
+      "UPDATE payments SET status = 'voided' WHERE agent_id = $1 AND id = 'pay_promised'",
+      [empty.id],
+    );
 
-      await chain.stop();
-      const blind = await call("POST", `${emptyUrl}/archive`);
-      t.equal(
-        blind.json<ProblemView>().code,
-        "chain_unavailable",
-        "not while the balance is unknown",
-      );
-      const view = await call("GET", emptyUrl);
-      t.equal(view.json<AgentView>().balance, null, "an unreachable chain hides only the balance");
-      await chain.start();
+    await chain.stop();
+    const blind = await call("POST", `${emptyUrl}/archive`);
+    t.equal(
+      blind.json<ProblemView>().code,
+      "chain_unavailable",
+      "not while the balance is unknown",
+    );
+    const view = await call("GET", emptyUrl);
+    t.equal(view.json<AgentView>().balance, null, "an unreachable chain hides only the balance");
+    await chain.start();
 
-      const done = await call("POST", `${emptyUrl}/archive`);
-      t.equal(done.statusCode, 200, done.body);
-      t.match(done.json(), { status: "archived" });
-      t.ok(done.json<AgentView>().archivedAt);
-      for (const [method, path, body] of [
-        ["PATCH", emptyUrl, { name: "x" }],
-        ["PUT", `${emptyUrl}/allowlist`, { allowlist: [] }],
-        ["POST", `${emptyUrl}/keys`, {}],
-      ] as const)
-        t.equal((await call(method, path, body)).json<ProblemView>().code, "conflict", path);
-      const key = await app.inject({ url: "/api/agents/me", headers: empty.headers });
-      t.equal(key.json<ProblemView>().code, "api_key_revoked");
-      const listed = async (query: string) =>
-        (await call("GET", `/api/agents?limit=100${query}`))
-          .json<{ items: AgentView[] }>()
-          .items.map(({ id }) => id);
-      t.notOk((await listed("")).includes(empty.id));
-      t.same(await listed("&archived=true"), [empty.id]);
-      t.equal((await audit(empty.id))[0]?.action, "agent.archived");
-    },
-  );
+    const done = await call("POST", `${emptyUrl}/archive`);
+    t.equal(done.statusCode, 200, done.body);
+    t.match(done.json(), { status: "archived" });
+    t.ok(done.json<AgentView>().archivedAt);
+    for (const [method, path, body] of [
+      ["PATCH", emptyUrl, { name: "x" }],
+      ["PUT", `${emptyUrl}/allowlist`, { allowlist: [] }],
+      ["POST", `${emptyUrl}/keys`, {}],
+    ] as const)
+      t.equal((await call(method, path, body)).json<ProblemView>().code, "conflict", path);
+    const key = await app.inject({ url: "/api/agents/me", headers: empty.headers });
+    t.equal(key.json<ProblemView>().code, "api_key_revoked");
+    const listed = async (query: string) =>
+      (await call("GET", `/api/agents?limit=100${query}`))
+        .json<{ items: AgentView[] }>()
+        .items.map(({ id }) => id);
+    t.notOk((await listed("")).includes(empty.id));
+    t.same(await listed("&archived=true"), [empty.id]);
+    t.equal((await audit(empty.id))[0]?.action, "agent.archived");
+  });
 });
 
 const byAddress = (left: { address: string }, right: { address: string }): number =>

@@ -55,26 +55,23 @@ t.test("keys", async (t) => {
     asOwner(service.app, owner, { method, url, body });
   const codeOf = (answer: { json: () => { code: string } }) => answer.json().code;
 
-  await t.test(
-    "anything but a valid key is refused with a WWW-Authenticate challenge",
-    async (t) => {
-      const cases: [Record<string, string>, string][] = [
-        [{}, "missing_api_key"],
-        [{ authorization: "" }, "missing_api_key"],
-        [{ authorization: "Basic eDp5" }, "missing_api_key"],
-        [{ authorization: "Bearer" }, "missing_api_key"],
-        [{ authorization: "Bearer nonsense" }, "invalid_api_key"],
-        [{ authorization: `Bearer ${createApiKey().apiKey}` }, "invalid_api_key"],
-        [{ cookie: owner.cookie }, "missing_api_key"],
-      ];
-      for (const [headers, code] of cases) {
-        const answer = await service.app.inject({ url: "/api/agents/me", headers });
-        t.equal(answer.statusCode, 401);
-        t.equal(codeOf(answer), code, JSON.stringify(headers).slice(0, 40));
-        t.match(answer.headers["www-authenticate"], /^Bearer /);
-      }
-    },
-  );
+  await t.test("anything but a valid key is refused with a challenge", async (t) => {
+    const cases: [Record<string, string>, string][] = [
+      [{}, "missing_api_key"],
+      [{ authorization: "" }, "missing_api_key"],
+      [{ authorization: "Basic eDp5" }, "missing_api_key"],
+      [{ authorization: "Bearer" }, "missing_api_key"],
+      [{ authorization: "Bearer nonsense" }, "invalid_api_key"],
+      [{ authorization: `Bearer ${createApiKey().apiKey}` }, "invalid_api_key"],
+      [{ cookie: owner.cookie }, "missing_api_key"],
+    ];
+    for (const [headers, code] of cases) {
+      const answer = await service.app.inject({ url: "/api/agents/me", headers });
+      t.equal(answer.statusCode, 401);
+      t.equal(codeOf(answer), code, JSON.stringify(headers).slice(0, 40));
+      t.match(answer.headers["www-authenticate"], /^Bearer /);
+    }
+  });
 
   await t.test("several keys per agent, each with label and expiry", async (t) => {
     const agent = await createAgent(service, owner);
@@ -120,27 +117,24 @@ t.test("keys", async (t) => {
     );
   });
 
-  await t.test(
-    "a key revoked during many requests: no request that begins later succeeds",
-    async (t) => {
-      const agent = await createAgent(service, owner);
-      let isRevoked = false;
-      let lateSuccess = 0;
-      const sendMany = async (at: TestApp) => {
-        for (let index = 0; index < 20; index += 1) {
-          const beganRevoked = isRevoked;
-          const { statusCode } = await me(agent.apiKey, at);
-          if (beganRevoked && statusCode === 200) lateSuccess += 1;
-        }
-      };
-      const running = [service, replica, service, replica].map(sendMany);
-      await call("DELETE", `/api/agents/${agent.id}/keys/${agent.keyId}`);
-      isRevoked = true;
-      await Promise.all(running);
-      t.equal(lateSuccess, 0);
-      t.equal(codeOf(await me(agent.apiKey)), "api_key_revoked");
-    },
-  );
+  await t.test("a key revoked during many requests: no later one succeeds", async (t) => {
+    const agent = await createAgent(service, owner);
+    let isRevoked = false;
+    let lateSuccess = 0;
+    const sendMany = async (at: TestApp) => {
+      for (let index = 0; index < 20; index += 1) {
+        const beganRevoked = isRevoked;
+        const { statusCode } = await me(agent.apiKey, at);
+        if (beganRevoked && statusCode === 200) lateSuccess += 1;
+      }
+    };
+    const running = [service, replica, service, replica].map(sendMany);
+    await call("DELETE", `/api/agents/${agent.id}/keys/${agent.keyId}`);
+    isRevoked = true;
+    await Promise.all(running);
+    t.equal(lateSuccess, 0);
+    t.equal(codeOf(await me(agent.apiKey)), "api_key_revoked");
+  });
 
   await t.test("expired by the database's clock", async (t) => {
     const agent = await createAgent(service, owner);
@@ -208,30 +202,27 @@ t.test("keys", async (t) => {
     );
   });
 
-  await t.test(
-    "the last use is recorded outside of the request, at most once a minute",
-    async (t) => {
-      const agent = await createAgent(service, owner);
-      const lastUse = async () => {
-        const { items } = (await call("GET", `/api/agents/${agent.id}/keys`)).json<{
-          items: KeyView[];
-        }>();
-        return items[0]?.lastUsedAt ?? null;
-      };
-      t.equal(await lastUse(), null);
-      await me(agent.apiKey);
-      await until(async () => (await lastUse()) !== null);
-      const first = await lastUse();
-      await Promise.all([me(agent.apiKey), me(agent.apiKey)]);
-      t.equal(await lastUse(), first);
-      await service.database.pool.query(
-        "UPDATE api_keys SET last_used_at = now() - interval '61 seconds' WHERE id = $1",
-        [agent.keyId],
-      );
-      await me(agent.apiKey);
-      await until(async () => Date.parse((await lastUse()) ?? "") >= Date.parse(first ?? ""));
-    },
-  );
+  await t.test("the last use is recorded at most once a minute", async (t) => {
+    const agent = await createAgent(service, owner);
+    const lastUse = async () => {
+      const { items } = (await call("GET", `/api/agents/${agent.id}/keys`)).json<{
+        items: KeyView[];
+      }>();
+      return items[0]?.lastUsedAt ?? null;
+    };
+    t.equal(await lastUse(), null);
+    await me(agent.apiKey);
+    await until(async () => (await lastUse()) !== null);
+    const first = await lastUse();
+    await Promise.all([me(agent.apiKey), me(agent.apiKey)]);
+    t.equal(await lastUse(), first);
+    await service.database.pool.query(
+      "UPDATE api_keys SET last_used_at = now() - interval '61 seconds' WHERE id = $1",
+      [agent.keyId],
+    );
+    await me(agent.apiKey);
+    await until(async () => Date.parse((await lastUse()) ?? "") >= Date.parse(first ?? ""));
+  });
 
   await t.test("paused and expired agents may read", async (t) => {
     const agent = await createAgent(service, owner);

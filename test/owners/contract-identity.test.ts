@@ -2,6 +2,7 @@
 import t from "tap";
 import { encodeDeployData, getContractAddress, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import { callApi } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { testChain, type TestChain } from "../helpers/chain.ts";
 import { asOwner, createAgent, freshNonce, signIn, siweMessage, verify } from "../helpers/owner.ts";
@@ -89,22 +90,21 @@ t.test("a wallet contract on another chain does not get the agents of its namesa
 
   t.test("it cannot sign orders for the agent, in any session", async (t) => {
     const order = async () => {
-      const prepared = await app.inject({
-        method: "POST",
-        url: `/api/agents/${agent.id}/withdrawals/prepare`,
-        headers: mine.headers,
-        payload: JSON.stringify({ amount: "1" }),
-      });
+      const prepared = await callApi(
+        app,
+        mine,
+        "POST",
+        `/api/agents/${agent.id}/withdrawals/prepare`,
+        { amount: "1" },
+      );
       t.equal(prepared.statusCode, 200, prepared.body);
       return prepared.json<{ order: object; typedData: never }>();
     };
     const carryOut = async (by: PrivateKeyAccount) => {
       const { order: signed, typedData } = await order();
-      const answer = await app.inject({
-        method: "POST",
-        url: `/api/agents/${agent.id}/withdrawals`,
-        headers: mine.headers,
-        payload: JSON.stringify({ order: signed, signature: await by.signTypedData(typedData) }),
+      const answer = await callApi(app, mine, "POST", `/api/agents/${agent.id}/withdrawals`, {
+        order: signed,
+        signature: await by.signTypedData(typedData),
       });
       return { status: answer.statusCode, body: answer.json<{ code?: string }>() };
     };
@@ -123,36 +123,29 @@ t.test("a wallet contract on another chain does not get the agents of its namesa
       index: 0,
       value: (await chain.publicClient.getStorageAt({ address: wallet, slot: "0x0" })) ?? "0x",
     });
-    const prepared = await app.inject({
-      method: "POST",
-      url: `/api/agents/${own.id}/withdrawals/prepare`,
-      headers: session.headers,
-      payload: JSON.stringify({ amount: "1" }),
-    });
+    const prepared = await callApi(
+      app,
+      session,
+      "POST",
+      `/api/agents/${own.id}/withdrawals/prepare`,
+      { amount: "1" },
+    );
     const { order: plainOrder, typedData } = prepared.json<{ order: object; typedData: never }>();
     const send = async (by: PrivateKeyAccount) =>
       (
-        await app.inject({
-          method: "POST",
-          url: `/api/agents/${own.id}/withdrawals`,
-          headers: session.headers,
-          payload: JSON.stringify({
-            order: plainOrder,
-            signature: await by.signTypedData(typedData),
-          }),
+        await callApi(app, session, "POST", `/api/agents/${own.id}/withdrawals`, {
+          order: plainOrder,
+          signature: await by.signTypedData(typedData),
         })
       ).statusCode;
     t.equal(await send(victim), 401, "a contract deployed later does not verify for a key owner");
     t.equal(await send(plain), 200);
   });
 
-  t.test(
-    "signatures of contracts are refused on a chain whose identity is not verified",
-    async (t) => {
-      app.chains.verified.delete(OTHER);
-      t.equal((await enter(attacker, OTHER)).status, 503);
-      t.equal((await enter(victim, chain.chainId)).status, 200);
-      t.ok((await signIn(service)).cookie, "a plain key needs no chain");
-    },
-  );
+  t.test("contracts' signatures are refused on a chain that is not verified", async (t) => {
+    app.chains.verified.delete(OTHER);
+    t.equal((await enter(attacker, OTHER)).status, 503);
+    t.equal((await enter(victim, chain.chainId)).status, 200);
+    t.ok((await signIn(service)).cookie, "a plain key needs no chain");
+  });
 });

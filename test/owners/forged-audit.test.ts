@@ -6,6 +6,7 @@ import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
 import type { EntryBody } from "../../server/plugins/audit/authority.ts";
 import { verifyChain, type ChainRow } from "../../server/plugins/audit/verify.ts";
+import { spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import { isFullTier } from "../helpers/tier.ts";
@@ -55,11 +56,10 @@ async function history() {
     key: { id: string };
   };
   await done("POST", `${url}/keys/${key.id}/rotate`, {});
-  const response = await app.inject({
-    method: "POST",
-    url: "/api/agents/spend",
-    headers: agent.headers,
-    payload: JSON.stringify({ recipient: newAddress(), amount: "1.5", requestApproval: true }),
+  const response = await spendAs(app, agent, {
+    recipient: newAddress(),
+    amount: "1.5",
+    requestApproval: true,
   });
   const { approvalId } = response.json<{ approvalId: string }>();
   await done("POST", `/api/approvals/${approvalId}/approve`, {});

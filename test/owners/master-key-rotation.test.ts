@@ -159,23 +159,20 @@ t.test("keys:rotate", async (t) => {
     t.equal(await count("old"), total);
   });
 
-  await t.test(
-    "a wallet that cannot be decrypted stops the run, and nothing is changed",
-    async (t) => {
-      const pool = createPool(database.url);
-      t.teardown(() => pool.end());
-      await database.pool.query(
-        "UPDATE agent_wallets SET wrapped_data_key = set_byte(wrapped_data_key, 30, get_byte(wrapped_data_key, 30) # 1) WHERE agent_id = $1",
-        [agent.id],
-      );
-      const ring = new KeyRing([oldKey, newKey], "new");
-      await t.rejects(
-        rotateMasterKey(createPrisma(pool), ring, () => undefined, total),
-        { name: "CustodyError" },
-      );
-      t.equal(await count("new"), 0);
-    },
-  );
+  await t.test("a wallet that cannot be decrypted stops the run", async (t) => {
+    const pool = createPool(database.url);
+    t.teardown(() => pool.end());
+    await database.pool.query(
+      "UPDATE agent_wallets SET wrapped_data_key = set_byte(wrapped_data_key, 30, get_byte(wrapped_data_key, 30) # 1) WHERE agent_id = $1",
+      [agent.id],
+    );
+    const ring = new KeyRing([oldKey, newKey], "new");
+    await t.rejects(
+      rotateMasterKey(createPrisma(pool), ring, () => undefined, total),
+      { name: "CustodyError" },
+    );
+    t.equal(await count("new"), 0);
+  });
 
   await t.test("without the keys, the error names the missing setting", async (t) => {
     const missing = await runRotation({ env: { MASTER_KEYS: "" } });

@@ -2,6 +2,7 @@
 import t, { type Test } from "tap";
 import { encodeDeployData, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import { spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import walletArtifact from "../helpers/contracts/TestWallet.json" with { type: "json" };
 import { gateAt } from "../helpers/gate.ts";
@@ -69,49 +70,46 @@ const usedOrders = async (agentId: string): Promise<number> => {
   return rows[0]?.count ?? -1;
 };
 
-t.test(
-  "creating an agent: the first request prepares the order, the second creates it once",
-  async (t) => {
-    const body = { name: "Two steps", dailyLimit: "5", allowlist: [newAddress()], fetch: "sites" };
-    const prepared = await send("POST", "/api/agents", body);
-    t.match(prepared, { status: 403, code: "owner_signature_required" });
-    t.match(prepared.order, {
-      version: "1",
-      name: "Two steps",
-      dailyLimit: "5000000",
-      weeklyLimit: String(2n ** 256n - 1n),
-      fetch: "sites",
-      payees: [{ payee: body.allowlist[0], site: "" }],
-    });
-    const authorization = await signed(prepared);
-    t.match(await send("POST", "/api/agents", { ...body, dailyLimit: "6", authorization }), {
-      status: 409,
-      code: "policy_changed",
-    });
-    const both = await Promise.all([
-      send("POST", "/api/agents", { ...body, authorization }),
-      send("POST", "/api/agents", { ...body, authorization }),
-    ]);
-    const statuses = both.map(({ status }) => status).toSorted((left, right) => left - right);
-    t.same(statuses, [201, 409], "two parallel requests create one agent");
-    t.ok(both.some(({ code }) => code === "order_used"));
-    const made = both.find(({ status }) => status === 201);
-    t.equal(made?.agent?.id, prepared.order?.["agent"], "with the prepared id");
-    const thief = await signIn(service);
-    const again = await send("POST", "/api/agents", body, thief);
-    t.match(
-      await send("POST", "/api/agents", { ...body, authorization: await signed(again) }, thief),
-      {
-        status: 401,
-        code: "invalid_signature",
-      },
-    );
-    const { rows } = await sql.query(
-      "SELECT 1 FROM owner_orders WHERE sealed IS NOT NULL AND used_at IS NOT NULL",
-    );
-    t.equal(rows.length, 0, "no second copy of the wallet key remains");
-  },
-);
+t.test("creating an agent: one request prepares the order, one creates it once", async (t) => {
+  const body = { name: "Two steps", dailyLimit: "5", allowlist: [newAddress()], fetch: "sites" };
+  const prepared = await send("POST", "/api/agents", body);
+  t.match(prepared, { status: 403, code: "owner_signature_required" });
+  t.match(prepared.order, {
+    version: "1",
+    name: "Two steps",
+    dailyLimit: "5000000",
+    weeklyLimit: String(2n ** 256n - 1n),
+    fetch: "sites",
+    payees: [{ payee: body.allowlist[0], site: "" }],
+  });
+  const authorization = await signed(prepared);
+  t.match(await send("POST", "/api/agents", { ...body, dailyLimit: "6", authorization }), {
+    status: 409,
+    code: "policy_changed",
+  });
+  const both = await Promise.all([
+    send("POST", "/api/agents", { ...body, authorization }),
+    send("POST", "/api/agents", { ...body, authorization }),
+  ]);
+  const statuses = both.map(({ status }) => status).toSorted((left, right) => left - right);
+  t.same(statuses, [201, 409], "two parallel requests create one agent");
+  t.ok(both.some(({ code }) => code === "order_used"));
+  const made = both.find(({ status }) => status === 201);
+  t.equal(made?.agent?.id, prepared.order?.["agent"], "with the prepared id");
+  const thief = await signIn(service);
+  const again = await send("POST", "/api/agents", body, thief);
+  t.match(
+    await send("POST", "/api/agents", { ...body, authorization: await signed(again) }, thief),
+    {
+      status: 401,
+      code: "invalid_signature",
+    },
+  );
+  const { rows } = await sql.query(
+    "SELECT 1 FROM owner_orders WHERE sealed IS NOT NULL AND used_at IS NOT NULL",
+  );
+  t.equal(rows.length, 0, "no second copy of the wallet key remains");
+});
 
 t.test("a session can leave at most 20 unsigned orders", async (t) => {
   const eager = await signIn(service);
@@ -294,20 +292,17 @@ t.test("an order is valid for its exact content, once, before its deadline", asy
   t.equal((await rulesOf(id)).dailyLimit, "9");
 });
 
-t.test(
-  "rules tightened after signing: the old order is refused, and a new signature is needed",
-  async (t) => {
-    const [payee, more] = [newAddress(), newAddress()];
-    const { id } = await createAgent(service, owner, { dailyLimit: "5", allowlist: [payee] });
-    const url = `/api/agents/${id}`;
-    const add = { address: more };
-    const authorization = await signed(await send("POST", `${url}/allowlist`, add));
-    t.equal((await send("PATCH", url, { dailyLimit: "1" })).status, 200);
-    const answer = await send("POST", `${url}/allowlist`, { ...add, authorization });
-    t.match(answer, { status: 409, code: "policy_changed", order: { dailyLimit: "1000000" } });
-    t.equal((await rulesOf(id)).allowlist.length, 1);
-  },
-);
+t.test("rules tightened after signing: the old order is refused", async (t) => {
+  const [payee, more] = [newAddress(), newAddress()];
+  const { id } = await createAgent(service, owner, { dailyLimit: "5", allowlist: [payee] });
+  const url = `/api/agents/${id}`;
+  const add = { address: more };
+  const authorization = await signed(await send("POST", `${url}/allowlist`, add));
+  t.equal((await send("PATCH", url, { dailyLimit: "1" })).status, 200);
+  const answer = await send("POST", `${url}/allowlist`, { ...add, authorization });
+  t.match(answer, { status: 409, code: "policy_changed", order: { dailyLimit: "1000000" } });
+  t.equal((await rulesOf(id)).allowlist.length, 1);
+});
 
 t.test("a contract that owns agents signs for them", async (t) => {
   const key = privateKeyToAccount(generatePrivateKey());
@@ -335,12 +330,7 @@ t.test("a contract that owns agents signs for them", async (t) => {
     body: { dailyLimit: "6" },
   };
   t.equal((await asOwner(app, mine, raise)).statusCode, 200);
-  const paid = await app.inject({
-    method: "POST",
-    url: "/api/agents/spend",
-    headers: agent.headers,
-    payload: JSON.stringify({ recipient: payee, amount: "1" }),
-  });
+  const paid = await spendAs(app, agent, { recipient: payee, amount: "1" });
   t.equal(paid.statusCode, 200, paid.body);
   const refused = await send("PATCH", raise.url, { dailyLimit: "7" }, mine);
   t.match(

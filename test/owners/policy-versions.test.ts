@@ -4,6 +4,7 @@
 import { randomBytes } from "node:crypto";
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { spendAs } from "../helpers/call.ts";
 import { halt, HALT_COLUMN, policyOf, signPolicy } from "../helpers/newer-setting.ts";
 import { AGENT_FIELDS } from "../../packages/rules/src/fields.ts";
 import { readOrder, rulesOfPolicy, typedDataOf } from "../../server/core/orders.ts";
@@ -145,67 +146,55 @@ t.test("rules of version 1 have the seal that they had before", async (t) => {
   t.not(rulesDigest({ ...rules, halt: "large" } as typeof rules), then);
 });
 
-t.test(
-  "a custody process of the release before gets the setting only where it is used",
-  async (t) => {
-    const { document } = await policyOf(database, before.id);
-    const rules = { ...rulesOfPolicy(document), status: "active" as const };
-    const used = { ...rules, halt: "large" } as typeof rules;
-    t.notOk("halt" in sentRules(rules));
-    t.match(sentRules(used), { halt: "large" });
-    t.equal(rulesDigest(sentRules(rules)), rulesDigest(rules));
-    t.equal(rulesDigest(sentRules(used)), rulesDigest(used));
-  },
-);
+t.test("the custody process before gets the setting only where it is used", async (t) => {
+  const { document } = await policyOf(database, before.id);
+  const rules = { ...rulesOfPolicy(document), status: "active" as const };
+  const used = { ...rules, halt: "large" } as typeof rules;
+  t.notOk("halt" in sentRules(rules));
+  t.match(sentRules(used), { halt: "large" });
+  t.equal(rulesDigest(sentRules(rules)), rulesDigest(rules));
+  t.equal(rulesDigest(sentRules(used)), rulesDigest(used));
+});
 
-t.test(
-  "a release that does not know the setting refuses by name, with nothing signed",
-  async (t) => {
-    // What a newer release leaves: the version of the rules, and of the document if the owner signed it.
-    const rulesNeed = (version: number) =>
-      sql.query("UPDATE agent_wallets SET rules_version = $2 WHERE agent_id = $1", [
-        user.id,
-        version,
-      ]);
-    const { document } = await policyOf(database, user.id);
-    const unknown = "policy_version_unknown";
-    await rulesNeed(halt.since + 1);
-    t.same(await codesOf(user), both(unknown), "the rules");
-    await rulesNeed(halt.since);
-    await sql.query("UPDATE owner_orders SET document = $2 WHERE document->>'nonce' = $1", [
-      document.nonce,
-      { ...document, documentVersion: String(halt.since + 1), newer: "1" },
+t.test("a release without the setting refuses by name, with nothing signed", async (t) => {
+  // What a newer release leaves: the version of the rules, and of the document if the owner signed it.
+  const rulesNeed = (version: number) =>
+    sql.query("UPDATE agent_wallets SET rules_version = $2 WHERE agent_id = $1", [
+      user.id,
+      version,
     ]);
-    t.equal((await codesOf(user))[0], unknown, "the document");
-    await rulesNeed(halt.since + 1);
-    const spend = await app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: user.headers,
-      payload: JSON.stringify({ recipient: payee, amount: "0.001" }),
-    });
-    t.match({ status: spend.statusCode, ...spend.json<object>() }, { status: 503, code: unknown });
-    const count = async (query: string, value: string) =>
-      (await sql.query(query, [value])).rowCount;
-    const wallet = user.walletAddress.toLowerCase();
-    t.equal(await count("SELECT 1 FROM settlements WHERE from_address = $1", wallet), 0);
-    const reserved = "SELECT 1 FROM payments WHERE agent_id = $1 AND status = 'reserved'";
-    t.equal(await count(reserved, user.id), 0, "nothing stays reserved");
-    const url = `/api/agents/${user.id}`;
-    const change = async (body: object) => {
-      const answer = await asOwner(app, owner, { method: "PATCH", url, body });
-      return { status: answer.statusCode, code: answer.json<{ code?: string }>().code };
-    };
-    t.match(await change({ dailyLimit: "1" }), { status: 503, code: unknown }, "lower");
-    t.match(await change({ dailyLimit: "100" }), { status: 503, code: unknown }, "raise");
-    t.equal((await app.inject({ url, headers: owner.headers })).statusCode, 200, "it is shown");
-    t.same(await codesOf(before), both("signed"), "other agents pay");
-    t.equal((await change({ status: "paused" })).status, 200, "it can be stopped");
-    t.same(await codesOf(user), both(unknown));
-    const exported = await app.inject({ url: "/api/audit/export", headers: owner.headers });
-    t.match(await verifyChain(rowsOf(exported.body)), { ok: false, why: /newer release/ });
-  },
-);
+  const { document } = await policyOf(database, user.id);
+  const unknown = "policy_version_unknown";
+  await rulesNeed(halt.since + 1);
+  t.same(await codesOf(user), both(unknown), "the rules");
+  await rulesNeed(halt.since);
+  await sql.query("UPDATE owner_orders SET document = $2 WHERE document->>'nonce' = $1", [
+    document.nonce,
+    { ...document, documentVersion: String(halt.since + 1), newer: "1" },
+  ]);
+  t.equal((await codesOf(user))[0], unknown, "the document");
+  await rulesNeed(halt.since + 1);
+  const spend = await spendAs(app, user, { recipient: payee, amount: "0.001" });
+  t.match({ status: spend.statusCode, ...spend.json<object>() }, { status: 503, code: unknown });
+  const count = async (query: string, value: string) => (await sql.query(query, [value])).rowCount;
+  const wallet = user.walletAddress.toLowerCase();
+  t.equal(await count("SELECT 1 FROM settlements WHERE from_address = $1", wallet), 0);
+  const reserved = "SELECT 1 FROM payments WHERE agent_id = $1 AND status = 'reserved'";
+  t.equal(await count(reserved, user.id), 0, "nothing stays reserved");
+  const url = `/api/agents/${user.id}`;
+  const change = async (body: object) => {
+    const answer = await asOwner(app, owner, { method: "PATCH", url, body });
+    return { status: answer.statusCode, code: answer.json<{ code?: string }>().code };
+  };
+  t.match(await change({ dailyLimit: "1" }), { status: 503, code: unknown }, "lower");
+  t.match(await change({ dailyLimit: "100" }), { status: 503, code: unknown }, "raise");
+  t.equal((await app.inject({ url, headers: owner.headers })).statusCode, 200, "it is shown");
+  t.same(await codesOf(before), both("signed"), "other agents pay");
+  t.equal((await change({ status: "paused" })).status, 200, "it can be stopped");
+  t.same(await codesOf(user), both(unknown));
+  const exported = await app.inject({ url: "/api/audit/export", headers: owner.headers });
+  t.match(await verifyChain(rowsOf(exported.body)), { ok: false, why: /newer release/ });
+});
 
 t.test("a refusal by SQL functions of a newer release is refused by name", async (t) => {
   const { rows } = await sql.query<{ text: string }>(
@@ -213,13 +202,7 @@ t.test("a refusal by SQL functions of a newer release is refused by name", async
   );
   const text = rows[0]?.text ?? "";
   await sql.query(text.replace("CASE", "CASE WHEN p_requested = 7000 THEN 'newer_rule'"));
-  const spend = (amount: string) =>
-    app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: before.headers,
-      payload: JSON.stringify({ recipient: payee, amount }),
-    });
+  const spend = (amount: string) => spendAs(app, before, { recipient: payee, amount });
   const refused = await spend("0.007");
   t.match(
     { status: refused.statusCode, ...refused.json<object>() },

@@ -7,6 +7,7 @@ import { AGENT_FIELDS, PAYEE_FIELDS, type Field } from "../../packages/rules/src
 import { Custody } from "../../server/plugins/custody/custody.ts";
 import { vaultHere } from "../../server/plugins/custody/wiring.ts";
 import { verifyChain } from "../../server/plugins/audit/verify.ts";
+import { callApi } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
 import { rowsOf } from "./audit.helper.ts";
@@ -118,50 +119,43 @@ t.test("a column that was edited is not paid by", async (t) => {
     }
 });
 
-t.test(
-  "each setting is tightened without a wallet, and is in force and in the audit",
-  async (t) => {
-    for (const { of, table, fields } of TABLES)
-      for (const field of fields) {
-        const { column, name } = field;
-        const agent = await createAgent(service, owner, {
-          dailyLimit: "20",
-          allowlist: [{ address: payee, site }],
-        });
-        const url = `/api/agents/${agent.id}`;
-        const tight = { [name]: sampleOf(field) };
-        const send = (by: { headers: Record<string, string> }) =>
-          app.inject({
-            method: of === "agent" ? "PATCH" : "POST",
-            url: of === "agent" ? url : `${url}/allowlist`,
-            headers: by.headers,
-            payload: JSON.stringify(of === "agent" ? tight : { address: payee, site, ...tight }),
-          });
-        const answer = await send(owner);
-        t.equal(answer.statusCode, of === "agent" ? 200 : 201, `${of}'s ${name}: ${answer.body}`);
-        const shown = (await app.inject({ url, headers: owner.headers })).json<{
-          allowlist: object[];
-        }>();
-        t.match(of === "agent" ? shown : shown.allowlist[0], tight, "it is shown");
-        t.same(await sign(agent), SIGNED, "it is sealed");
-        const audit = await app.inject({ url: `${url}/audit`, headers: owner.headers });
-        const [entry] = audit.json<{ items: { before: object; after: object }[] }>().items;
-        const unset = field.required === true ? "20" : field.kind.wire(field.kind.unset);
-        t.match(entry, { before: { [name]: unset }, after: tight }, "the audit names it");
-        const value = sqlOf(field, widestOf(field));
-        await edited(t, { table, agentId: agent.id, column, value }, async () => {
-          t.same(await sign(agent), REFUSED, "the earlier value is not in force any more");
-        });
-        const loosened = await app.inject({
-          method: "PATCH",
-          url,
-          headers: owner.headers,
-          payload: JSON.stringify({ dailyLimit: "21" }),
-        });
-        t.match(loosened.json(), { code: "owner_signature_required" });
-      }
-  },
-);
+t.test("each setting is tightened without a wallet, in force and in the audit", async (t) => {
+  for (const { of, table, fields } of TABLES)
+    for (const field of fields) {
+      const { column, name } = field;
+      const agent = await createAgent(service, owner, {
+        dailyLimit: "20",
+        allowlist: [{ address: payee, site }],
+      });
+      const url = `/api/agents/${agent.id}`;
+      const tight = { [name]: sampleOf(field) };
+      const send = (by: { headers: Record<string, string> }) =>
+        callApi(
+          app,
+          by,
+          of === "agent" ? "PATCH" : "POST",
+          of === "agent" ? url : `${url}/allowlist`,
+          of === "agent" ? tight : { address: payee, site, ...tight },
+        );
+      const answer = await send(owner);
+      t.equal(answer.statusCode, of === "agent" ? 200 : 201, `${of}'s ${name}: ${answer.body}`);
+      const shown = (await app.inject({ url, headers: owner.headers })).json<{
+        allowlist: object[];
+      }>();
+      t.match(of === "agent" ? shown : shown.allowlist[0], tight, "it is shown");
+      t.same(await sign(agent), SIGNED, "it is sealed");
+      const audit = await app.inject({ url: `${url}/audit`, headers: owner.headers });
+      const [entry] = audit.json<{ items: { before: object; after: object }[] }>().items;
+      const unset = field.required === true ? "20" : field.kind.wire(field.kind.unset);
+      t.match(entry, { before: { [name]: unset }, after: tight }, "the audit names it");
+      const value = sqlOf(field, widestOf(field));
+      await edited(t, { table, agentId: agent.id, column, value }, async () => {
+        t.same(await sign(agent), REFUSED, "the earlier value is not in force any more");
+      });
+      const loosened = await callApi(app, owner, "PATCH", url, { dailyLimit: "21" });
+      t.match(loosened.json(), { code: "owner_signature_required" });
+    }
+});
 
 t.test("the audit of all this is valid", async (t) => {
   const exported = await app.inject({ url: "/api/audit/export", headers: owner.headers });

@@ -148,49 +148,46 @@ const leaveRoom = async (by: SignedInOwner, bytes: number): Promise<void> => {
   );
 };
 
-t.test(
-  "a change of a thousand payees stores one document, and otherwise only the difference",
-  async (t) => {
-    const owner = await signIn(service);
-    let id = "";
-    const made = await costOf(async () => {
-      ({ id } = await createAgent(service, owner, { allowlist: payees("a") }));
-    });
-    const listed = MANY * 300;
-    t.ok(made.bytes - made.documents < OVERHEAD_BYTES + listed, `created: ${JSON.stringify(made)}`);
-    const { rows } = await sql.query<{ bytes: number }>(
-      "SELECT coalesce(sum(pg_column_size(l.*)), 0)::int AS bytes FROM audit_log l WHERE agent_id = $1",
-      [id],
-    );
-    t.ok((rows[0]?.bytes ?? Infinity) < OVERHEAD_BYTES, "the audit log has no copy of the list");
+t.test("a change of a thousand payees stores one document and the difference", async (t) => {
+  const owner = await signIn(service);
+  let id = "";
+  const made = await costOf(async () => {
+    ({ id } = await createAgent(service, owner, { allowlist: payees("a") }));
+  });
+  const listed = MANY * 300;
+  t.ok(made.bytes - made.documents < OVERHEAD_BYTES + listed, `created: ${JSON.stringify(made)}`);
+  const { rows } = await sql.query<{ bytes: number }>(
+    "SELECT coalesce(sum(pg_column_size(l.*)), 0)::int AS bytes FROM audit_log l WHERE agent_id = $1",
+    [id],
+  );
+  t.ok((rows[0]?.bytes ?? Infinity) < OVERHEAD_BYTES, "the audit log has no copy of the list");
 
-    const url = `/api/agents/${id}/allowlist`;
-    const changes: [string, Method, string, object][] = [
-      ["one more", "POST", url, payee("b", 0)],
-      ["one other", "PUT", url, { allowlist: [...payees("a", MANY - 1), payee("b", 1)] }],
-      ["a limit", "PATCH", `/api/agents/${id}`, { dailyLimit: "12" }],
-    ];
-    for (const [what, method, path, body] of changes) {
-      const cost = await costOf(() => change(owner, method, path, body));
-      t.comment(`${what}: ${JSON.stringify(cost)}`);
-      t.ok(cost.written <= 1, `${what}: ${cost.written} payees written`);
-      // The payee, the order, and two audit entries.
-      t.ok(cost.rows <= 4, `${what}: ${cost.rows} rows`);
-      t.ok(cost.bytes - cost.documents < OVERHEAD_BYTES, `${what}: the document is stored once`);
-    }
+  const url = `/api/agents/${id}/allowlist`;
+  const changes: [string, Method, string, object][] = [
+    ["one more", "POST", url, payee("b", 0)],
+    ["one other", "PUT", url, { allowlist: [...payees("a", MANY - 1), payee("b", 1)] }],
+    ["a limit", "PATCH", `/api/agents/${id}`, { dailyLimit: "12" }],
+  ];
+  for (const [what, method, path, body] of changes) {
+    const cost = await costOf(() => change(owner, method, path, body));
+    t.comment(`${what}: ${JSON.stringify(cost)}`);
+    t.ok(cost.written <= 1, `${what}: ${cost.written} payees written`);
+    // The payee, the order, and two audit entries.
+    t.ok(cost.rows <= 4, `${what}: ${cost.rows} rows`);
+    t.ok(cost.bytes - cost.documents < OVERHEAD_BYTES, `${what}: the document is stored once`);
+  }
 
-    const all = await costOf(() => change(owner, "PUT", url, { allowlist: payees("c") }));
-    t.equal(all.rows, 3, "one order and two entries instead of a thousand");
-    t.ok(all.bytes - all.documents < OVERHEAD_BYTES, `all payees: ${JSON.stringify(all)}`);
-    const [entry] = await entriesOf(owner, id);
-    t.match(entry, {
-      action: "allowlist.replaced",
-      before: null,
-      after: { added: MANY, removed: MANY },
-    });
-    t.match(entry?.after?.order, /^0x[0-9a-f]{64}$/, "the order that lists them all");
-  },
-);
+  const all = await costOf(() => change(owner, "PUT", url, { allowlist: payees("c") }));
+  t.equal(all.rows, 3, "one order and two entries instead of a thousand");
+  t.ok(all.bytes - all.documents < OVERHEAD_BYTES, `all payees: ${JSON.stringify(all)}`);
+  const [entry] = await entriesOf(owner, id);
+  t.match(entry, {
+    action: "allowlist.replaced",
+    before: null,
+    after: { added: MANY, removed: MANY },
+  });
+  t.match(entry?.after?.order, /^0x[0-9a-f]{64}$/, "the order that lists them all");
+});
 
 t.test("the audit log lists few payees, and all of them when no order does", async (t) => {
   const owner = await signIn(service);
@@ -212,25 +209,22 @@ t.test("the audit log lists few payees, and all of them when no order does", asy
   t.same(removed?.after, { removed: 299 });
 });
 
-t.test(
-  "an address listed for hundreds of sites is changed at one of them, and removed in one entry",
-  async (t) => {
-    const owner = await signIn(service);
-    const { address } = payee("a", 1);
-    const at = (index: number) => ({ address, site: `https://s${index}.example`, dailyLimit: "5" });
-    const allowlist = Array.from({ length: 500 }, (_one, index) => at(index));
-    const { id } = await createAgent(service, owner, { allowlist });
-    const url = `/api/agents/${id}/allowlist`;
-    const lowered = await costOf(() => send(owner, "POST", url, { ...at(7), dailyLimit: "4" }));
-    t.equal(lowered.written, 1, "one of 500");
-    const entries = (await entriesOf(owner, id)).length;
-    t.equal((await send(owner, "DELETE", `${url}/${address}`)).statusCode, 200);
-    const after = await entriesOf(owner, id);
-    t.equal(after.length, entries + 1);
-    t.match(after[0], { action: "allowlist.removed", after: { removed: 500 } });
-    t.equal(after[0]?.before?.payees?.length, 500);
-  },
-);
+t.test("an address at hundreds of sites is changed at one, and removed in one entry", async (t) => {
+  const owner = await signIn(service);
+  const { address } = payee("a", 1);
+  const at = (index: number) => ({ address, site: `https://s${index}.example`, dailyLimit: "5" });
+  const allowlist = Array.from({ length: 500 }, (_one, index) => at(index));
+  const { id } = await createAgent(service, owner, { allowlist });
+  const url = `/api/agents/${id}/allowlist`;
+  const lowered = await costOf(() => send(owner, "POST", url, { ...at(7), dailyLimit: "4" }));
+  t.equal(lowered.written, 1, "one of 500");
+  const entries = (await entriesOf(owner, id)).length;
+  t.equal((await send(owner, "DELETE", `${url}/${address}`)).statusCode, 200);
+  const after = await entriesOf(owner, id);
+  t.equal(after.length, entries + 1);
+  t.match(after[0], { action: "allowlist.removed", after: { removed: 500 } });
+  t.equal(after[0]?.before?.payees?.length, 500);
+});
 
 t.test("unsigned requests for orders store no documents", async (t) => {
   const owner = await signIn(service);
@@ -364,51 +358,44 @@ t.test("changes without a signature can use only half of the daily quota", async
   await change(owner, "PUT", `${url}/allowlist`, { allowlist: [...relabelled, payee("i", 1)] });
 });
 
-t.test(
-  "a history with entries of an old and the new format verifies, and an export has each document once",
-  async (t) => {
-    const owner = await signIn(service);
-    const { id } = await createAgent(service, owner, { allowlist: payees("v", 200) });
-    const url = `/api/agents/${id}/allowlist`;
-    const pool = createPool(database.url, { maxConnections: 2, applicationName: "test" });
-    t.teardown(() => pool.end());
-    const db = createPrisma(pool);
-    const ownerId = await ownerIdOf(owner);
-    // In the format of the previous version: the whole list, before and after.
-    const listed = (await service.app.inject({ url: `/api/agents/${id}`, headers: owner.headers }))
-      .json()
-      .allowlist.map(({ createdAt: _createdAt, ...terms }: { createdAt: string }) => terms);
-    await noteAudit(db, {
-      ownerId,
-      agentId: id,
-      actor: owner.account.address.toLowerCase(),
-      action: "allowlist.replaced",
-      before: { allowlist: listed },
-      after: { allowlist: listed },
-      requestId: "req_old",
-    });
-    await change(owner, "PUT", url, { allowlist: payees("w", 200) });
-    await change(owner, "PUT", url, { allowlist: [...payees("w", 199), payee("x", 1)] });
-    await send(owner, "DELETE", `${url}/${payee("w", 7).address}`);
+t.test("entries of both formats verify, and an export has each document once", async (t) => {
+  const owner = await signIn(service);
+  const { id } = await createAgent(service, owner, { allowlist: payees("v", 200) });
+  const url = `/api/agents/${id}/allowlist`;
+  const pool = createPool(database.url, { maxConnections: 2, applicationName: "test" });
+  t.teardown(() => pool.end());
+  const db = createPrisma(pool);
+  const ownerId = await ownerIdOf(owner);
+  // In the format of the previous version: the whole list, before and after.
+  const listed = (await service.app.inject({ url: `/api/agents/${id}`, headers: owner.headers }))
+    .json()
+    .allowlist.map(({ createdAt: _createdAt, ...terms }: { createdAt: string }) => terms);
+  await noteAudit(db, {
+    ownerId,
+    agentId: id,
+    actor: owner.account.address.toLowerCase(),
+    action: "allowlist.replaced",
+    before: { allowlist: listed },
+    after: { allowlist: listed },
+    requestId: "req_old",
+  });
+  await change(owner, "PUT", url, { allowlist: payees("w", 200) });
+  await change(owner, "PUT", url, { allowlist: [...payees("w", 199), payee("x", 1)] });
+  await send(owner, "DELETE", `${url}/${payee("w", 7).address}`);
 
-    const output: string[] = [];
-    t.ok(
-      await verifyDatabase(db, { owner: ownerId, noted: [] }, (line) => output.push(line)),
-      output.join("\n"),
-    );
-    const text = (await service.app.inject({ url: "/api/audit/export", headers: owner.headers }))
-      .body;
-    const rows = text
-      .split("\n")
-      .filter((line) => line !== "")
-      .map((line) => readLine(line) as ChainRow);
-    t.match(await verifyChain(rows), { ok: true });
-    t.equal(
-      rows.filter(({ order }) => order !== undefined).length,
-      3,
-      "one document for each order",
-    );
-    const inBodies = rows.filter(({ body }) => body.toLowerCase().includes(payee("w", 8).address));
-    t.equal(inBodies.length, 0, "the content of an order is not repeated in the entries");
-  },
-);
+  const output: string[] = [];
+  t.ok(
+    await verifyDatabase(db, { owner: ownerId, noted: [] }, (line) => output.push(line)),
+    output.join("\n"),
+  );
+  const text = (await service.app.inject({ url: "/api/audit/export", headers: owner.headers }))
+    .body;
+  const rows = text
+    .split("\n")
+    .filter((line) => line !== "")
+    .map((line) => readLine(line) as ChainRow);
+  t.match(await verifyChain(rows), { ok: true });
+  t.equal(rows.filter(({ order }) => order !== undefined).length, 3, "one document for each order");
+  const inBodies = rows.filter(({ body }) => body.toLowerCase().includes(payee("w", 8).address));
+  t.equal(inBodies.length, 0, "the content of an order is not repeated in the entries");
+});

@@ -9,6 +9,7 @@ import type { Authorization } from "../../server/core/authorization.ts";
 import type { Cover } from "../../server/plugins/custody/covers.ts";
 import { Custody } from "../../server/plugins/custody/custody.ts";
 import { vaultHere } from "../../server/plugins/custody/wiring.ts";
+import { callApi, spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn, signOrder, type NewTestAgent } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
@@ -94,12 +95,7 @@ interface SpendBody {
   network?: string;
 }
 const spend = async (body: SpendBody, by: NewTestAgent = agent) => {
-  const answer = await app.inject({
-    method: "POST",
-    url: "/api/agents/spend",
-    headers: by.headers,
-    payload: JSON.stringify(body),
-  });
+  const answer = await spendAs(app, by, body);
   return { status: answer.statusCode, ...answer.json<{ code?: string; paymentId: string }>() };
 };
 const authorization = (over: Partial<Authorization> = {}): Authorization => ({
@@ -466,12 +462,7 @@ t.test("a withdrawal order that is edited before custody signs", async (t) => {
     app.paymentFaults.at = async (point) => {
       if (point === "reserved") await edit(statement);
     };
-    const answer = await app.inject({
-      method: "POST",
-      url: path,
-      headers: owner.headers,
-      payload: JSON.stringify(body),
-    });
+    const answer = await callApi(app, owner, "POST", path, body);
     delete app.paymentFaults.at;
     return { status: answer.statusCode, ...answer.json<{ code?: string }>() };
   };

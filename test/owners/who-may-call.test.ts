@@ -7,6 +7,7 @@ import t, { type Test } from "tap";
 import { createApiKey } from "../../server/plugins/auth/api-keys.ts";
 import { newId } from "../../server/core/ids.ts";
 import type { Credential } from "../../server/plugins/http/refusals.ts";
+import { spendAs } from "../helpers/call.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { createAgent, signIn, type NewTestAgent, type SignedInOwner } from "../helpers/owner.ts";
@@ -226,22 +227,12 @@ async function makeSubjects(
   const { app, database, chain } = world;
   const address = owner.account.address.toLowerCase();
   const listingId = newId("lst");
-  const blocked = await app.inject({
-    method: "POST",
-    url: "/api/agents/spend",
-    headers: agent.headers,
-    payload: JSON.stringify({ recipient: owner.account.address, amount: "1" }),
-  });
+  const blocked = await spendAs(app, agent, { recipient: owner.account.address, amount: "1" });
   const { paymentId } = blocked.json<{ paymentId: string }>();
-  const requested = await app.inject({
-    method: "POST",
-    url: "/api/agents/spend",
-    headers: agent.headers,
-    payload: JSON.stringify({
-      recipient: owner.account.address,
-      amount: "2",
-      requestApproval: true,
-    }),
+  const requested = await spendAs(app, agent, {
+    recipient: owner.account.address,
+    amount: "2",
+    requestApproval: true,
   });
   const { approvalId } = requested.json<{ approvalId: string }>();
   // An owner may have 50 listings: delete those of earlier rows.

@@ -11,7 +11,6 @@ import type { PaymentPayload, PaymentRequirements } from "@x402/core/types";
 import { create as createAxios } from "axios";
 import Fastify from "fastify";
 import t, { type Test } from "tap";
-import { parseAbi } from "viem";
 import { paywall } from "../../packages/paywall/src/paywall.ts";
 import { testChain, type TestChain } from "../helpers/chain.ts";
 import { proofFor, referenceFacilitator, stockClient } from "./stock.ts";
@@ -57,13 +56,7 @@ async function joker(t: Test, chain: TestChain) {
   return { app, facilitator, payTo, served, origin };
 }
 
-const balanceOf = (chain: TestChain, address: string) =>
-  chain.publicClient.readContract({
-    address: chain.usdc,
-    abi: parseAbi(["function balanceOf(address) view returns (uint256)"]),
-    functionName: "balanceOf",
-    args: [address as `0x${string}`],
-  });
+const balanceOf = (chain: TestChain, address: string) => chain.usdcOf(address as `0x${string}`);
 
 async function requiredOf(url: string) {
   const answer = await fetch(url);

@@ -8,7 +8,6 @@ import { UptoEvmScheme } from "@x402/evm/upto/client";
 import type { PaymentRequirements } from "@x402/core/types";
 import Fastify, { type FastifyInstance, type FastifyServerOptions } from "fastify";
 import type { Test } from "tap";
-import { parseAbi } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import {
   EXACT_EIP3009,
@@ -99,11 +98,5 @@ export async function proofOf(client: x402Client, url: string): Promise<Record<s
   return http.encodePaymentSignatureHeader(await client.createPaymentPayload(required));
 }
 
-const BALANCE = parseAbi(["function balanceOf(address) view returns (uint256)"]);
 export const balanceOf = (chain: TestChain, address: string): Promise<bigint> =>
-  chain.publicClient.readContract({
-    address: chain.usdc,
-    abi: BALANCE,
-    functionName: "balanceOf",
-    args: [address as `0x${string}`],
-  });
+  chain.usdcOf(address as `0x${string}`);

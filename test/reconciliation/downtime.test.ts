@@ -170,175 +170,165 @@ t.test("a restored older database learns the later payments from the chain", asy
   await assertLedgerEqualsChain(t, now);
 });
 
-t.test(
-  "a hold after a restore is a row: it applies to all replicas, whenever they start and whichever began it",
-  async (t) => {
-    const chain = await testChain(t);
-    const before = await testDatabase(t);
-    const ctx = await reconciliationWorld(t, { chain, database: before, dailyLimit: "10" });
-    t.equal((await spend(ctx, "1")).statusCode, 200);
-    await reconcile(ctx);
-    await ctx.app.close();
-    const backup = await copyOf(t, before);
-    const later = await testApp(t, { chain, database: before, timings: RECONCILIATION_TIMINGS });
-    t.equal((await spend({ ...ctx, ...later }, "7")).statusCode, 200);
-    await later.app.close();
+t.test("a hold after a restore applies to all replicas, whenever they start", async (t) => {
+  const chain = await testChain(t);
+  const before = await testDatabase(t);
+  const ctx = await reconciliationWorld(t, { chain, database: before, dailyLimit: "10" });
+  t.equal((await spend(ctx, "1")).statusCode, 200);
+  await reconcile(ctx);
+  await ctx.app.close();
+  const backup = await copyOf(t, before);
+  const later = await testApp(t, { chain, database: before, timings: RECONCILIATION_TIMINGS });
+  t.equal((await spend({ ...ctx, ...later }, "7")).statusCode, 200);
+  await later.app.close();
 
-    const { pool } = backup;
-    // Stops all reading until the test allows it.
-    const stopReading = () =>
-      pool.query(
-        "UPDATE ledger_cursors SET lease_owner = 'x', lease_until = now() + interval '1 h'",
-      );
-    await stopReading();
-    const first = {
-      ...ctx,
-      ...(await testApp(t, { chain, database: backup, timings: RECONCILIATION_TIMINGS })),
-    };
-    t.match((await spend(first, "4")).json(), { code: "chain_unavailable" });
-    const payer = privateKeyToAccount(generatePrivateKey());
-    await chain.mint(payer.address, usdc);
-    const payment = await signedPayment({ chain, payer, payTo: ctx.payee });
-    t.match(
-      await post(first.app, "settle", payment),
-      { success: true },
-      "its transaction would hide the sign of the restore",
-    );
+  const { pool } = backup;
+  // Stops all reading until the test allows it.
+  const stopReading = () =>
+    pool.query("UPDATE ledger_cursors SET lease_owner = 'x', lease_until = now() + interval '1 h'");
+  await stopReading();
+  const first = {
+    ...ctx,
+    ...(await testApp(t, { chain, database: backup, timings: RECONCILIATION_TIMINGS })),
+  };
+  t.match((await spend(first, "4")).json(), { code: "chain_unavailable" });
+  const payer = privateKeyToAccount(generatePrivateKey());
+  await chain.mint(payer.address, usdc);
+  const payment = await signedPayment({ chain, payer, payTo: ctx.payee });
+  t.match(
+    await post(first.app, "settle", payment),
+    { success: true },
+    "its transaction would hide the sign of the restore",
+  );
 
-    const spendOn = async ({ url }: Replica): Promise<unknown> => {
-      const answer = await fetch(`${url}/api/agents/spend`, {
-        method: "POST",
-        headers: ctx.agent.headers,
-        body: JSON.stringify({ recipient: ctx.payee, amount: "4" }),
-      });
-      return ((await answer.json()) as { code: string }).code;
-    };
-    const killed = await startReplica(t, first);
-    t.equal(
-      await spendOn(killed),
-      "chain_unavailable",
-      "a replica that starts during the hold respects it",
-    );
-    killed.child.kill("SIGKILL");
-    await killed.ended;
-    const second = await startReplica(t, first);
-    t.equal(await spendOn(second), "chain_unavailable", "one that starts again does too");
-    t.match((await spend(first, "4")).json(), { code: "chain_unavailable" });
+  const spendOn = async ({ url }: Replica): Promise<unknown> => {
+    const answer = await fetch(`${url}/api/agents/spend`, {
+      method: "POST",
+      headers: ctx.agent.headers,
+      body: JSON.stringify({ recipient: ctx.payee, amount: "4" }),
+    });
+    return ((await answer.json()) as { code: string }).code;
+  };
+  const killed = await startReplica(t, first);
+  t.equal(
+    await spendOn(killed),
+    "chain_unavailable",
+    "a replica that starts during the hold respects it",
+  );
+  killed.child.kill("SIGKILL");
+  await killed.ended;
+  const second = await startReplica(t, first);
+  t.equal(await spendOn(second), "chain_unavailable", "one that starts again does too");
+  t.match((await spend(first, "4")).json(), { code: "chain_unavailable" });
 
-    await pool.query("UPDATE ledger_cursors SET lease_until = now()");
-    await until(async () => (await spendOn(second)) !== "chain_unavailable", 20_000);
-    t.equal(await spendOn(second), "daily_limit_exceeded", "the payment of 7 counts");
-    t.match((await spend(first, "4")).json(), { code: "daily_limit_exceeded" }, "lifted for all");
-    t.equal((await spend(first, "1")).statusCode, 200);
-    second.child.kill("SIGTERM");
-    await second.ended;
-    const { rows } = await pool.query("SELECT hold_until_block FROM ledger_cursors");
-    t.same(rows, [{ hold_until_block: null }], "the same sign does not begin another hold");
+  await pool.query("UPDATE ledger_cursors SET lease_until = now()");
+  await until(async () => (await spendOn(second)) !== "chain_unavailable", 20_000);
+  t.equal(await spendOn(second), "daily_limit_exceeded", "the payment of 7 counts");
+  t.match((await spend(first, "4")).json(), { code: "daily_limit_exceeded" }, "lifted for all");
+  t.equal((await spend(first, "1")).statusCode, 200);
+  second.child.kill("SIGTERM");
+  await second.ended;
+  const { rows } = await pool.query("SELECT hold_until_block FROM ledger_cursors");
+  t.same(rows, [{ hold_until_block: null }], "the same sign does not begin another hold");
 
-    // Nobody compared in time: the engine's transaction begins the hold.
-    await reconcile(first);
-    await stopReading();
-    await pool.query("UPDATE relayer_lanes SET next_nonce = next_nonce + 2");
-    await chain.testClient.mine({ blocks: 1 });
-    t.match(
-      (await spend(first, "1")).json(),
-      { code: "chain_unavailable", detail: /behind the chain/ },
-      "also on a replica that has not compared since",
-    );
-    await reconcile(first);
-    t.match((await spend(first, "1")).json(), { code: "chain_unavailable" });
-    await pool.query("UPDATE relayer_lanes SET next_nonce = next_nonce - 2");
-    await pool.query("UPDATE ledger_cursors SET lease_until = now()");
-    await reconcile(first);
-    t.equal((await spend(first, "1")).statusCode, 200);
+  // Nobody compared in time: the engine's transaction begins the hold.
+  await reconcile(first);
+  await stopReading();
+  await pool.query("UPDATE relayer_lanes SET next_nonce = next_nonce + 2");
+  await chain.testClient.mine({ blocks: 1 });
+  t.match(
+    (await spend(first, "1")).json(),
+    { code: "chain_unavailable", detail: /behind the chain/ },
+    "also on a replica that has not compared since",
+  );
+  await reconcile(first);
+  t.match((await spend(first, "1")).json(), { code: "chain_unavailable" });
+  await pool.query("UPDATE relayer_lanes SET next_nonce = next_nonce - 2");
+  await pool.query("UPDATE ledger_cursors SET lease_until = now()");
+  await reconcile(first);
+  t.equal((await spend(first, "1")).statusCode, 200);
 
-    // Another replica has read past the block, and this one cannot read.
-    const { chainId } = chain;
-    await reconcile(first);
-    await pool.query("UPDATE ledger_cursors SET hold_until_block = next_block - 1");
-    await pool.query(`CREATE FUNCTION no_lease() RETURNS TRIGGER LANGUAGE plpgsql AS
+  // Another replica has read past the block, and this one cannot read.
+  const { chainId } = chain;
+  await reconcile(first);
+  await pool.query("UPDATE ledger_cursors SET hold_until_block = next_block - 1");
+  await pool.query(`CREATE FUNCTION no_lease() RETURNS TRIGGER LANGUAGE plpgsql AS
     $$ BEGIN RAISE EXCEPTION 'no lease'; END; $$`);
-    await pool.query(`CREATE TRIGGER no_lease BEFORE UPDATE OF lease_owner ON ledger_cursors
+  await pool.query(`CREATE TRIGGER no_lease BEFORE UPDATE OF lease_owner ON ledger_cursors
     FOR EACH ROW EXECUTE FUNCTION no_lease()`);
-    await t.rejects(first.app.reconciliation.read(chainId), /no lease/);
-    await pool.query("DROP FUNCTION no_lease CASCADE");
-    t.match(
-      (await spend(first, "1")).json(),
-      { code: "daily_limit_exceeded" },
-      "the hold is lifted anyway",
-    );
+  await t.rejects(first.app.reconciliation.read(chainId), /no lease/);
+  await pool.query("DROP FUNCTION no_lease CASCADE");
+  t.match(
+    (await spend(first, "1")).json(),
+    { code: "daily_limit_exceeded" },
+    "the hold is lifted anyway",
+  );
 
-    // A comparison from before a newer hold does not lift that one.
-    const key = { chainId, asset: chain.usdc.toLowerCase() as Address };
-    const { prisma } = first.app;
-    await beginHold(prisma, key, 10n ** 6n, []);
-    const old = (await readHold(first.app.pool, key))?.generation ?? 0n;
-    await beginHold(prisma, key, 2n * 10n ** 6n, []);
-    await pool.query("UPDATE ledger_cursors SET next_block = 1500000");
-    t.notOk(await liftHold(prisma, key, old), "not read that far");
-    await pool.query("UPDATE ledger_cursors SET next_block = 2000001");
-    t.notOk(await liftHold(prisma, key, old), "another hold");
-    t.ok(await liftHold(prisma, key, old + 1n));
-  },
-);
+  // A comparison from before a newer hold does not lift that one.
+  const key = { chainId, asset: chain.usdc.toLowerCase() as Address };
+  const { prisma } = first.app;
+  await beginHold(prisma, key, 10n ** 6n, []);
+  const old = (await readHold(first.app.pool, key))?.generation ?? 0n;
+  await beginHold(prisma, key, 2n * 10n ** 6n, []);
+  await pool.query("UPDATE ledger_cursors SET next_block = 1500000");
+  t.notOk(await liftHold(prisma, key, old), "not read that far");
+  await pool.query("UPDATE ledger_cursors SET next_block = 2000001");
+  t.notOk(await liftHold(prisma, key, old), "another hold");
+  t.ok(await liftHold(prisma, key, old + 1n));
+});
 
-t.test(
-  "a hold that begins before the first reading, and in parallel with the engine",
-  async (t) => {
-    const { app, chain, database } = await reconciliationWorld(t);
-    const { pool } = database;
-    const { prisma } = app;
-    const { chainId } = chain;
-    const key = { chainId, asset: chain.usdc.toLowerCase() as Address };
-    // A lane leased by a replica that does not exist.
-    const lane = { chainId, address: `0x${"ab".repeat(20)}` };
-    await pool.query(
-      `INSERT INTO relayer_lanes (chain_id, address, lease_owner, lease_epoch, lease_until, next_nonce, looked_nonce)
+t.test("a hold that begins before the first reading, beside the engine", async (t) => {
+  const { app, chain, database } = await reconciliationWorld(t);
+  const { pool } = database;
+  const { prisma } = app;
+  const { chainId } = chain;
+  const key = { chainId, asset: chain.usdc.toLowerCase() as Address };
+  // A lane leased by a replica that does not exist.
+  const lane = { chainId, address: `0x${"ab".repeat(20)}` };
+  await pool.query(
+    `INSERT INTO relayer_lanes (chain_id, address, lease_owner, lease_epoch, lease_until, next_nonce, looked_nonce)
      VALUES ($1, $2, 'x', 1, now() + interval '1 h', 9, 12)`,
-      [chainId, lane.address],
-    );
-    t.ok(await lowerNextNonce(pool, { ...lane, owner: "x", epoch: 1n }, 3n), "the chain was reset");
-    await pool.query(
-      `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, to_address, value, valid_after, valid_before,
+    [chainId, lane.address],
+  );
+  t.ok(await lowerNextNonce(pool, { ...lane, owner: "x", epoch: 1n }, 3n), "the chain was reset");
+  await pool.query(
+    `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, to_address, value, valid_after, valid_before,
                               signature, relay, status, lane_address, lane_epoch)
      VALUES ($1, $2, $3, $4, 'tx_1', 'facilitated', $1, 1, 0, 4102444800, '\\x00', true, 'queued', $1, 1)`,
-      [lane.address, chainId, key.asset, `0x${"00".repeat(32)}`],
-    );
-    await pool.query("DELETE FROM ledger_cursors");
-    await pool.query("UPDATE relayer_lanes SET next_nonce = 5 WHERE address = $1", [lane.address]);
-    const held = await readHold(app.pool, key);
-    const generation = held?.generation ?? 0n;
-    t.match(
-      held,
-      { untilBlock: SOME_BLOCK, nextBlock: SOME_BLOCK },
-      "a jump of the lane's nonce begins a new hold",
-    );
-    await placeHold(prisma, key, { generation, untilBlock: 7n });
-    t.match(await readHold(app.pool, key), { untilBlock: 7n, nextBlock: 7n });
-    t.notOk(await liftHold(prisma, key, generation), "that block is still to be read");
+    [lane.address, chainId, key.asset, `0x${"00".repeat(32)}`],
+  );
+  await pool.query("DELETE FROM ledger_cursors");
+  await pool.query("UPDATE relayer_lanes SET next_nonce = 5 WHERE address = $1", [lane.address]);
+  const held = await readHold(app.pool, key);
+  const generation = held?.generation ?? 0n;
+  t.match(
+    held,
+    { untilBlock: SOME_BLOCK, nextBlock: SOME_BLOCK },
+    "a jump of the lane's nonce begins a new hold",
+  );
+  await placeHold(prisma, key, { generation, untilBlock: 7n });
+  t.match(await readHold(app.pool, key), { untilBlock: 7n, nextBlock: 7n });
+  t.notOk(await liftHold(prisma, key, generation), "that block is still to be read");
 
-    // Locks like the engine's transaction: first the lane, then the cursor. The comparison waits for it, and it waits
-    // for nothing.
-    const engine = await pool.connect();
-    t.teardown(() => engine.release(true));
-    await engine.query("BEGIN");
-    await engine.query("SELECT 1 FROM relayer_lanes WHERE address = $1 FOR UPDATE", [lane.address]);
-    const begun = beginHold(prisma, key, 8n, [{ address: lane.address, used: 9n }]);
-    begun.catch(() => undefined);
-    await until(async () => {
-      const { rows } = await pool.query(
-        "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
-      );
-      return rows.length > 0;
-    });
-    await engine.query("UPDATE relayer_lanes SET next_nonce = 7 WHERE address = $1", [
-      lane.address,
-    ]);
-    await engine.query("COMMIT");
-    await begun;
-    t.match(await readHold(app.pool, key), { untilBlock: SOME_BLOCK }, "neither update is lost");
-  },
-);
+  // Locks like the engine's transaction: first the lane, then the cursor. The comparison waits for it, and it waits
+  // for nothing.
+  const engine = await pool.connect();
+  t.teardown(() => engine.release(true));
+  await engine.query("BEGIN");
+  await engine.query("SELECT 1 FROM relayer_lanes WHERE address = $1 FOR UPDATE", [lane.address]);
+  const begun = beginHold(prisma, key, 8n, [{ address: lane.address, used: 9n }]);
+  begun.catch(() => undefined);
+  await until(async () => {
+    const { rows } = await pool.query(
+      "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    );
+    return rows.length > 0;
+  });
+  await engine.query("UPDATE relayer_lanes SET next_nonce = 7 WHERE address = $1", [lane.address]);
+  await engine.query("COMMIT");
+  await begun;
+  t.match(await readHold(app.pool, key), { untilBlock: SOME_BLOCK }, "neither update is lost");
+});
 
 t.test("a failed comparison is retried; one overtaken by a promotion has no effect", async (t) => {
   let promote = (): void => undefined;

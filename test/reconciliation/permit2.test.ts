@@ -215,91 +215,85 @@ t.test("Permit2 in reconciliation", async (t) => {
     await assertLedgerEqualsChain(t, ctx);
   });
 
-  await t.test(
-    "identical payments relayed together in unreadable calls: all are settled",
-    async (t) => {
-      const relay = await hiddenRelay(ctx);
-      const before = BigInt((await window()) ?? "0");
-      const exact = [
-        await sentToSellerPermit2(ctx, "exact", relayer.address),
-        await sentToSellerPermit2(ctx, "exact", relayer.address),
-      ] as const;
-      await relay.settle([exact[0].proof], [exact[1].proof]);
-      const upto = [
-        await sentToSellerPermit2(ctx, "upto", relay.address),
-        await sentToSellerPermit2(ctx, "upto", relay.address),
-      ] as const;
-      await relay.settle([upto[0].proof, 7_000n], [upto[1].proof, 9_000n]);
-      for (const { id } of [...exact, ...upto]) await settledByEngine(id);
-      const charged = await Promise.all(upto.map(async ({ id }) => (await paymentOf(id))?.amount));
-      t.same(new Set(charged), new Set(["7000", "9000"]), "each transfer belongs to one payment");
-      t.equal(await window(), String(before + 2n * MAXIMUM + 16_000n));
+  await t.test("identical payments in one unreadable call: all are settled", async (t) => {
+    const relay = await hiddenRelay(ctx);
+    const before = BigInt((await window()) ?? "0");
+    const exact = [
+      await sentToSellerPermit2(ctx, "exact", relayer.address),
+      await sentToSellerPermit2(ctx, "exact", relayer.address),
+    ] as const;
+    await relay.settle([exact[0].proof], [exact[1].proof]);
+    const upto = [
+      await sentToSellerPermit2(ctx, "upto", relay.address),
+      await sentToSellerPermit2(ctx, "upto", relay.address),
+    ] as const;
+    await relay.settle([upto[0].proof, 7_000n], [upto[1].proof, 9_000n]);
+    for (const { id } of [...exact, ...upto]) await settledByEngine(id);
+    const charged = await Promise.all(upto.map(async ({ id }) => (await paymentOf(id))?.amount));
+    t.same(new Set(charged), new Set(["7000", "9000"]), "each transfer belongs to one payment");
+    t.equal(await window(), String(before + 2n * MAXIMUM + 16_000n));
+    await reconcile(ctx);
+    t.notOk((await differences(ctx)).some(({ repaired }) => !repaired));
+    t.match(await overview(ctx), { ledger: [{ equalsChain: true }] });
+    await assertLedgerEqualsChain(t, ctx);
+  });
+
+  await t.test("a payment that cannot be proven does not block the chain", async (t) => {
+    const relay = await hiddenRelay(ctx);
+    const { id, proof } = await sentToSellerPermit2(ctx, "exact", relayer.address);
+    const lost = await sentToSellerPermit2(ctx, "exact", relayer.address);
+    // As after a restore: two payments left the same transfers, and only one of them is known.
+    await database.pool.query("DELETE FROM payments WHERE id = $1", [lost.id]);
+    await database.pool.query("DELETE FROM settlements WHERE id = $1", [lost.id]);
+    await relay.settle([proof], [lost.proof]);
+    const used = await chain.publicClient.getBlockNumber();
+    const readTo = async () => BigInt((await overview(ctx)).ledger[0]?.asOfBlock ?? "0");
+    const later = async () => {
+      await chain.testClient.mine({ blocks: 1 });
       await reconcile(ctx);
-      t.notOk((await differences(ctx)).some(({ repaired }) => !repaired));
-      t.match(await overview(ctx), { ledger: [{ equalsChain: true }] });
-      await assertLedgerEqualsChain(t, ctx);
-    },
-  );
+    };
+    for (let round = 0; round < 5; round += 1) await later();
+    t.equal(await readTo(), used - 1n, "reconciliation waits as long as it may still be proven");
+    await database.pool.query("UPDATE settlements SET valid_before = 1 WHERE id = $1", [id]);
+    await until(async () => {
+      await later();
+      return (await readTo()) > used;
+    }, 15_000);
+    const left = (await differences(ctx)).filter(({ repaired }) => !repaired);
+    t.same(
+      left.map(({ kind }) => kind),
+      ["transfer_unknown", "transfer_unknown"],
+    );
+    t.match(await paymentOf(id), { status: "submitted" }, "its status is not changed");
 
-  await t.test(
-    "a payment that cannot be proven does not block the chain's reconciliation",
-    async (t) => {
-      const relay = await hiddenRelay(ctx);
-      const { id, proof } = await sentToSellerPermit2(ctx, "exact", relayer.address);
-      const lost = await sentToSellerPermit2(ctx, "exact", relayer.address);
-      // As after a restore: two payments left the same transfers, and only one of them is known.
-      await database.pool.query("DELETE FROM payments WHERE id = $1", [lost.id]);
-      await database.pool.query("DELETE FROM settlements WHERE id = $1", [lost.id]);
-      await relay.settle([proof], [lost.proof]);
-      const used = await chain.publicClient.getBlockNumber();
-      const readTo = async () => BigInt((await overview(ctx)).ledger[0]?.asOfBlock ?? "0");
-      const later = async () => {
-        await chain.testClient.mine({ blocks: 1 });
-        await reconcile(ctx);
-      };
-      for (let round = 0; round < 5; round += 1) await later();
-      t.equal(await readTo(), used - 1n, "reconciliation waits as long as it may still be proven");
-      await database.pool.query("UPDATE settlements SET valid_before = 1 WHERE id = $1", [id]);
-      await until(async () => {
-        await later();
-        return (await readTo()) > used;
-      }, 15_000);
-      const left = (await differences(ctx)).filter(({ repaired }) => !repaired);
-      t.same(
-        left.map(({ kind }) => kind),
-        ["transfer_unknown", "transfer_unknown"],
-      );
-      t.match(await paymentOf(id), { status: "submitted" }, "its status is not changed");
-
-      ctx.config.timings.reconcileRecheckMs = 0;
-      // When it is proven in the end, its transfer is explained.
-      const block = await chain.publicClient.getBlock({ blockNumber: used });
-      const row = await app.settlement.find(id);
-      if (!row || !left[0]?.tx_hash) throw new Error("no such row");
-      const { from, asset, nonce } = row.authorization;
-      await app.settlement.record(chain.chainId, [
-        {
-          from,
-          asset,
-          nonce,
-          status: "settled",
-          proof: {
-            kind: "receipt",
-            tx: left[0].tx_hash,
-            block: String(used),
-            blockHash: block.hash,
-          },
-          isFinal: true,
-          byOther: true,
+    ctx.config.timings.reconcileRecheckMs = 0;
+    // When it is proven in the end, its transfer is explained.
+    const block = await chain.publicClient.getBlock({ blockNumber: used });
+    const row = await app.settlement.find(id);
+    if (!row || !left[0]?.tx_hash) throw new Error("no such row");
+    const { from, asset, nonce } = row.authorization;
+    await app.settlement.record(chain.chainId, [
+      {
+        from,
+        asset,
+        nonce,
+        status: "settled",
+        proof: {
+          kind: "receipt",
+          tx: left[0].tx_hash,
+          block: String(used),
+          blockHash: block.hash,
         },
-      ]);
-      await until(async () => {
-        await later();
-        return (await differences(ctx)).filter(({ repaired }) => !repaired).length === 1;
-      }, 15_000);
-      await database.pool.query("UPDATE ledger_differences SET healed_at = now()");
-    },
-  );
+        isFinal: true,
+        byOther: true,
+      },
+    ]);
+    await until(async () => {
+      await later();
+      return (await differences(ctx)).filter(({ repaired }) => !repaired).length === 1;
+    }, 15_000);
+    await database.pool.query("UPDATE ledger_differences SET healed_at = now()");
+  });
 
   await t.test("an unexplained transfer still raises an alarm", async (t) => {
     await stealFrom(ctx, agent.walletAddress, 5n);

@@ -5,6 +5,7 @@ import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import type { SignedAuthorization } from "../../server/core/authorization.ts";
 import type { Timings } from "../../server/core/timings.ts";
 import { newId } from "../../server/core/ids.ts";
+import { spendAs } from "../helpers/call.ts";
 import { testApp, type TestApp, type TestAppOptions } from "../helpers/app.ts";
 import { randomNonce, TOKEN_ABI } from "../helpers/engine.ts";
 import { createAgent, signIn, type NewTestAgent, type SignedInOwner } from "../helpers/owner.ts";
@@ -63,13 +64,7 @@ export async function reconcile({ app, chain }: Pick<TestApp, "app" | "chain">):
 export const spend = (
   { app, agent, payee }: Pick<ReconciliationWorld, "app" | "agent" | "payee">,
   amount: string,
-) =>
-  app.inject({
-    method: "POST",
-    url: "/api/agents/spend",
-    headers: agent.headers,
-    payload: JSON.stringify({ recipient: payee, amount }),
-  });
+) => spendAs(app, agent, { recipient: payee, amount });
 
 /**
  * An agent's x402 payment after its proof was sent to the seller: signed and counted, but not relayed by this

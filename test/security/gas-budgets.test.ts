@@ -4,6 +4,7 @@ import { randomBytes } from "node:crypto";
 import t, { type Test } from "tap";
 import { makePayers, signedBodies } from "../bench/signed.ts";
 import { post, signedPayment, type Body } from "../facilitator/payments.ts";
+import { spendAs } from "../helpers/call.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { expectGasIsAccounted, expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
 import { payers, randomAddress } from "../helpers/engine.ts";
@@ -45,12 +46,7 @@ const spend = async (
   amount: string,
   memo?: string,
 ) => {
-  const answer = await app.inject({
-    method: "POST",
-    url: "/api/agents/spend",
-    headers: agent.headers,
-    payload: JSON.stringify({ recipient, amount, memo }),
-  });
+  const answer = await spendAs(app, agent, { recipient, amount, memo });
   return { status: answer.statusCode, body: answer.json<Record<string, unknown>>() };
 };
 
@@ -166,164 +162,152 @@ t.test("hundreds of fresh payers and payees stop no merchant, agent or withdrawa
   ]);
 });
 
-t.test(
-  "dust payments are refused with their own code, and small payments stop at the owner's budget",
-  async (t) => {
-    const ctx = await world(t, `owner=${roomFor(6)}`);
-    const owner = await signIn(ctx);
-    const payee = randomAddress();
-    const agents = [
-      await createAgent(ctx, owner, { allowlist: [payee] }),
-      await createAgent(ctx, owner, { allowlist: [payee] }),
-    ] as const;
-    const other = await createAgent(ctx, await signIn(ctx), { allowlist: [payee] });
-    await ctx.chain.mint(
-      [...agents, other].map(({ walletAddress }) => walletAddress),
-      usdc,
-    );
-    const dust = await Promise.all(
-      Array.from({ length: 20 }, (_, index) =>
-        spend(ctx, agents[index % 2 === 0 ? 0 : 1], payee, "0.000001"),
-      ),
-    );
-    t.same(new Set(dust.map(({ body }) => body["code"])), new Set(["amount_below_floor"]));
-    t.match(dust[0], { status: 403, body: { blocked: true, policy: { rule: "floor" } } });
-    const bought = await ctx.database.pool.query("SELECT 1 FROM relayer_transactions");
-    t.equal(bought.rowCount, 0, "no gas was bought");
+t.test("dust is refused with its own code; small payments stop at the budget", async (t) => {
+  const ctx = await world(t, `owner=${roomFor(6)}`);
+  const owner = await signIn(ctx);
+  const payee = randomAddress();
+  const agents = [
+    await createAgent(ctx, owner, { allowlist: [payee] }),
+    await createAgent(ctx, owner, { allowlist: [payee] }),
+  ] as const;
+  const other = await createAgent(ctx, await signIn(ctx), { allowlist: [payee] });
+  await ctx.chain.mint(
+    [...agents, other].map(({ walletAddress }) => walletAddress),
+    usdc,
+  );
+  const dust = await Promise.all(
+    Array.from({ length: 20 }, (_, index) =>
+      spend(ctx, agents[index % 2 === 0 ? 0 : 1], payee, "0.000001"),
+    ),
+  );
+  t.same(new Set(dust.map(({ body }) => body["code"])), new Set(["amount_below_floor"]));
+  t.match(dust[0], { status: 403, body: { blocked: true, policy: { rule: "floor" } } });
+  const bought = await ctx.database.pool.query("SELECT 1 FROM relayer_transactions");
+  t.equal(bought.rowCount, 0, "no gas was bought");
 
-    const small = await Promise.all(
-      Array.from({ length: 60 }, (_, index) =>
-        spend(ctx, agents[index % 2 === 0 ? 0 : 1], payee, "0.0001", `${index}`),
-      ),
-    );
-    const paid = small.filter(({ status }) => status === 200).length;
-    const refused = small.filter(({ body }) => body["code"] === "gas_budget_exhausted");
-    t.ok(paid >= 4, `payments of 0.0001 USDC pass: ${paid}`);
-    t.equal(refused.length, 60 - paid);
-    t.match(refused[0], {
-      status: 429,
-      body: {
-        blocked: true,
-        retryable: true,
-        availableAt: /^20/,
-        suggestion: /Wait until/,
-        policy: { rule: "gas", window: "24h", limit: roomFor(6).replace(/0+$/, "") },
-      },
-    });
-    t.match(
-      await spend(ctx, other, payee, "0.0001"),
-      { status: 200 },
-      "another owner has a separate budget",
-    );
-    t.match(
-      await withdraw(ctx, owner, agents[0]),
-      { status: 200 },
-      "withdrawals have a separate budget",
-    );
-    const { rows } = await ctx.database.pool.query<{ over: boolean }>(
-      `SELECT g.used + g.held > l.per_day * 1.01 AS over FROM gas_accounts g
+  const small = await Promise.all(
+    Array.from({ length: 60 }, (_, index) =>
+      spend(ctx, agents[index % 2 === 0 ? 0 : 1], payee, "0.0001", `${index}`),
+    ),
+  );
+  const paid = small.filter(({ status }) => status === 200).length;
+  const refused = small.filter(({ body }) => body["code"] === "gas_budget_exhausted");
+  t.ok(paid >= 4, `payments of 0.0001 USDC pass: ${paid}`);
+  t.equal(refused.length, 60 - paid);
+  t.match(refused[0], {
+    status: 429,
+    body: {
+      blocked: true,
+      retryable: true,
+      availableAt: /^20/,
+      suggestion: /Wait until/,
+      policy: { rule: "gas", window: "24h", limit: roomFor(6).replace(/0+$/, "") },
+    },
+  });
+  t.match(
+    await spend(ctx, other, payee, "0.0001"),
+    { status: 200 },
+    "another owner has a separate budget",
+  );
+  t.match(
+    await withdraw(ctx, owner, agents[0]),
+    { status: 200 },
+    "withdrawals have a separate budget",
+  );
+  const { rows } = await ctx.database.pool.query<{ over: boolean }>(
+    `SELECT g.used + g.held > l.per_day * 1.01 AS over FROM gas_accounts g
        JOIN gas_limits l ON l.chain_id = g.chain_id AND l.name = split_part(g.account, ':', 1)
       WHERE g.account LIKE 'owner:%'`,
-    );
-    t.same(
-      new Set(rows.map(({ over }) => over)),
-      new Set([false]),
-      "two agents share the owner's budget",
-    );
-    // Six hours later a part of the daily budget is available again, without waiting for midnight.
-    await ctx.database.pool.query("UPDATE gas_accounts SET full_at = full_at - interval '6 hours'");
-    t.match(await spend(ctx, agents[1], payee, "0.0001"), { status: 200 }, "it refills evenly");
-    await expectGasIsAccounted(t, ctx.database.pool);
-  },
-);
+  );
+  t.same(
+    new Set(rows.map(({ over }) => over)),
+    new Set([false]),
+    "two agents share the owner's budget",
+  );
+  // Six hours later a part of the daily budget is available again, without waiting for midnight.
+  await ctx.database.pool.query("UPDATE gas_accounts SET full_at = full_at - interval '6 hours'");
+  t.match(await spend(ctx, agents[1], payee, "0.0001"), { status: 200 }, "it refills evenly");
+  await expectGasIsAccounted(t, ctx.database.pool);
+});
 
 /** The following tests share an app, but each uses other shares of the budget. */
 const own = world(t, `withdrawer=${roomFor(2)},payer=${roomFor(3)},payee=${roomFor(6)}`);
 
-t.test(
-  "dust payments of third parties: refused below the floor, settled at the floor",
-  async (t) => {
-    const ctx = await own;
-    const { app, chain } = ctx;
-    const [payer] = payers(1);
-    if (!payer) throw new Error("no payer");
-    await chain.mint(payer.address, usdc);
-    const pay = (amount: string): Promise<Body> =>
-      signedPayment({ chain, payer, payTo: randomAddress(), amount });
-    for (const body of await Promise.all(Array.from({ length: 10 }, () => pay("99")))) {
-      t.match(await post(app, "verify", body), {
-        isValid: false,
-        invalidReason: "amount_below_floor",
-      });
-      t.match(await post(app, "settle", body), {
-        success: false,
-        errorReason: "amount_below_floor",
-      });
-    }
-    t.same(await accountOf(ctx, "strangers"), { used: 0n, held: 0n });
-    t.match(await post(app, "settle", await pay("100")), { success: true });
-    t.ok((await accountOf(ctx, "strangers")).used > 0n);
-    t.ok((await accountOf(ctx, `payer:${payer.address.toLowerCase()}`)).used > 0n);
-  },
-);
-
-t.test(
-  "a withdrawal without gas is refused before it is signed, with the time of the next one",
-  async (t) => {
-    const ctx = await own;
-    const owner = await signIn(ctx);
-    const agent = await createAgent(ctx, owner, {});
-    await ctx.chain.mint(agent.walletAddress, usdc);
-    const answers = [];
-    for (let index = 0; index < 6; index += 1) answers.push(await withdraw(ctx, owner, agent));
-    t.match(answers[0], { status: 200 });
-    t.match(answers.at(-1), {
-      status: 429,
-      body: { code: "gas_budget_exhausted", availableAt: /^20/ },
+t.test("dust of third parties: refused below the floor, settled at it", async (t) => {
+  const ctx = await own;
+  const { app, chain } = ctx;
+  const [payer] = payers(1);
+  if (!payer) throw new Error("no payer");
+  await chain.mint(payer.address, usdc);
+  const pay = (amount: string): Promise<Body> =>
+    signedPayment({ chain, payer, payTo: randomAddress(), amount });
+  for (const body of await Promise.all(Array.from({ length: 10 }, () => pay("99")))) {
+    t.match(await post(app, "verify", body), {
+      isValid: false,
+      invalidReason: "amount_below_floor",
     });
-    await expectGasIsAccounted(t, ctx.database.pool);
-  },
-);
+    t.match(await post(app, "settle", body), {
+      success: false,
+      errorReason: "amount_below_floor",
+    });
+  }
+  t.same(await accountOf(ctx, "strangers"), { used: 0n, held: 0n });
+  t.match(await post(app, "settle", await pay("100")), { success: true });
+  t.ok((await accountOf(ctx, "strangers")).used > 0n);
+  t.ok((await accountOf(ctx, `payer:${payer.address.toLowerCase()}`)).used > 0n);
+});
 
-t.test(
-  "one payer or payee cannot use up the budget of others, nor block itself permanently",
-  async (t) => {
-    const ctx = await own;
-    const { app, chain } = ctx;
-    const [greedy, ...others] = payers(21);
-    if (!greedy) throw new Error("no payer");
-    await chain.mint(
-      [greedy, ...others].map(({ address }) => address),
-      usdc,
-    );
-    const shop = randomAddress();
-    const bodies = await Promise.all([
-      ...Array.from({ length: 10 }, () =>
-        signedPayment({ chain, payer: greedy, payTo: randomAddress() }),
-      ),
-      ...others.map((payer) => signedPayment({ chain, payer, payTo: shop })),
-    ]);
-    const answers = await Promise.all(bodies.map((body) => post(app, "settle", body)));
-    const bySameReason = (from: number, to: number) => {
-      const part = answers.slice(from, to);
-      const refused = part.filter(({ errorReason }) => errorReason === "gas_budget_exhausted");
-      return {
-        settled: part.length - refused.length,
-        message: String(refused[0]?.["errorMessage"]),
-      };
+t.test("a withdrawal without gas is refused unsigned, with the next time", async (t) => {
+  const ctx = await own;
+  const owner = await signIn(ctx);
+  const agent = await createAgent(ctx, owner, {});
+  await ctx.chain.mint(agent.walletAddress, usdc);
+  const answers = [];
+  for (let index = 0; index < 6; index += 1) answers.push(await withdraw(ctx, owner, agent));
+  t.match(answers[0], { status: 200 });
+  t.match(answers.at(-1), {
+    status: 429,
+    body: { code: "gas_budget_exhausted", availableAt: /^20/ },
+  });
+  await expectGasIsAccounted(t, ctx.database.pool);
+});
+
+t.test("one payer or payee cannot use up the budget of others", async (t) => {
+  const ctx = await own;
+  const { app, chain } = ctx;
+  const [greedy, ...others] = payers(21);
+  if (!greedy) throw new Error("no payer");
+  await chain.mint(
+    [greedy, ...others].map(({ address }) => address),
+    usdc,
+  );
+  const shop = randomAddress();
+  const bodies = await Promise.all([
+    ...Array.from({ length: 10 }, () =>
+      signedPayment({ chain, payer: greedy, payTo: randomAddress() }),
+    ),
+    ...others.map((payer) => signedPayment({ chain, payer, payTo: shop })),
+  ]);
+  const answers = await Promise.all(bodies.map((body) => post(app, "settle", body)));
+  const bySameReason = (from: number, to: number) => {
+    const part = answers.slice(from, to);
+    const refused = part.filter(({ errorReason }) => errorReason === "gas_budget_exhausted");
+    return {
+      settled: part.length - refused.length,
+      message: String(refused[0]?.["errorMessage"]),
     };
-    const payer = bySameReason(0, 10);
-    t.ok(payer.settled >= 2 && payer.settled < 10, `the payer: ${payer.settled}`);
-    t.match(payer.message, /this payer/);
-    const payee = bySameReason(10, 30);
-    t.ok(payee.settled >= 5 && payee.settled < 20, `the payee: ${payee.settled}`);
-    t.match(payee.message, /this payee/);
-    const [fresh] = others;
-    if (!fresh) throw new Error("no payer");
-    const elsewhere = await signedPayment({ chain, payer: fresh, payTo: randomAddress() });
-    t.match(await post(app, "settle", elsewhere), { success: true });
-  },
-);
+  };
+  const payer = bySameReason(0, 10);
+  t.ok(payer.settled >= 2 && payer.settled < 10, `the payer: ${payer.settled}`);
+  t.match(payer.message, /this payer/);
+  const payee = bySameReason(10, 30);
+  t.ok(payee.settled >= 5 && payee.settled < 20, `the payee: ${payee.settled}`);
+  t.match(payee.message, /this payee/);
+  const [fresh] = others;
+  if (!fresh) throw new Error("no payer");
+  const elsewhere = await signedPayment({ chain, payer: fresh, payTo: randomAddress() });
+  t.match(await post(app, "settle", elsewhere), { success: true });
+});
 
 t.test("a seller that never settles gets a limited number of cancellations", async (t) => {
   const made = await market(t, {

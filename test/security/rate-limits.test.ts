@@ -46,134 +46,116 @@ async function queriesOf({ app }: TestApp, work: () => Promise<unknown>): Promis
   return count;
 }
 
-t.test(
-  "before authentication the bucket is the IP address, whatever the headers contain",
-  async (t) => {
-    const world = await testApp(t, { env: { RATE_LIMITS: "address=40,unproven=30" } });
-    const spellings = (index: number): Headers[] => [
-      { authorization: `Bearer x${index}` },
-      { authorization: `bearer   x${index}` },
-      { Authorization: `BEARER\tx${index}` },
-      { cookie: `a=${index}; purser_session=${index}` },
-      { cookie: [`a=${index}`, `b=${index}`] },
-      { "x-forwarded-for": `198.51.100.${index}`, "x-real-ip": `198.51.100.${index}` },
-      { forwarded: `for=198.51.100.${index}`, "user-agent": `agent ${index}` },
-    ];
+t.test("before authentication the bucket is the IP address, whatever the headers", async (t) => {
+  const world = await testApp(t, { env: { RATE_LIMITS: "address=40,unproven=30" } });
+  const spellings = (index: number): Headers[] => [
+    { authorization: `Bearer x${index}` },
+    { authorization: `bearer   x${index}` },
+    { Authorization: `BEARER\tx${index}` },
+    { cookie: `a=${index}; purser_session=${index}` },
+    { cookie: [`a=${index}`, `b=${index}`] },
+    { "x-forwarded-for": `198.51.100.${index}`, "x-real-ip": `198.51.100.${index}` },
+    { forwarded: `for=198.51.100.${index}`, "user-agent": `agent ${index}` },
+  ];
+  const sinceMs = performance.now();
+  const answers = [];
+  for (let index = 0; index < 30; index += 1)
+    for (const headers of spellings(index))
+      answers.push(await send(world, { url: "/api/health", headers }));
+  t.ok(
+    (statuses(answers)["200"] ?? 0) <= mostOf(40, sinceMs),
+    `${statuses(answers)["200"]} of 210 passed a limit of 40`,
+  );
+  const last = answers.at(-1);
+  t.equal(last?.json<{ code: string }>().code, "rate_limited");
+  t.match(last?.headers["retry-after"], /^[1-9][0-9]*$/);
+  t.match(last?.headers, { "ratelimit-limit": "40", "ratelimit-remaining": "0" });
+  t.equal((await send(world, { url: "/api/health", from: "192.0.2.2" })).statusCode, 200);
+
+  await t.test("refused requests without a credential count too", async (t) => {
     const sinceMs = performance.now();
-    const answers = [];
-    for (let index = 0; index < 30; index += 1)
-      for (const headers of spellings(index))
-        answers.push(await send(world, { url: "/api/health", headers }));
-    t.ok(
-      (statuses(answers)["200"] ?? 0) <= mostOf(40, sinceMs),
-      `${statuses(answers)["200"]} of 210 passed a limit of 40`,
-    );
-    const last = answers.at(-1);
-    t.equal(last?.json<{ code: string }>().code, "rate_limited");
-    t.match(last?.headers["retry-after"], /^[1-9][0-9]*$/);
-    t.match(last?.headers, { "ratelimit-limit": "40", "ratelimit-remaining": "0" });
-    t.equal((await send(world, { url: "/api/health", from: "192.0.2.2" })).statusCode, 200);
-
-    await t.test("refused requests without a credential count too", async (t) => {
-      const sinceMs = performance.now();
-      const refused = [];
-      for (let index = 0; index < 60; index += 1)
-        refused.push(
-          await send(world, {
-            url: index % 2 ? "/api/agents/me" : "/api/auth/session",
-            from: "192.0.2.3",
-          }),
-        );
-      t.ok(
-        (statuses(refused)["401"] ?? 0) <= mostOf(40, sinceMs),
-        JSON.stringify(statuses(refused)),
+    const refused = [];
+    for (let index = 0; index < 60; index += 1)
+      refused.push(
+        await send(world, {
+          url: index % 2 ? "/api/agents/me" : "/api/auth/session",
+          from: "192.0.2.3",
+        }),
       );
-    });
+    t.ok((statuses(refused)["401"] ?? 0) <= mostOf(40, sinceMs), JSON.stringify(statuses(refused)));
+  });
 
-    await t.test(
-      "an IPv6 /64 network counts as one address; mapped IPv4 counts as IPv4",
-      async (t) => {
-        const sinceMs = performance.now();
-        const many = [];
-        for (let index = 0; index < 60; index += 1)
-          many.push(
-            await send(world, { url: "/api/health", from: `2001:db8:0:7::${index.toString(16)}` }),
-          );
-        t.ok((statuses(many)["200"] ?? 0) <= mostOf(40, sinceMs), JSON.stringify(statuses(many)));
-        t.equal(
-          (await send(world, { url: "/api/health", from: "2001:db8:0:8::1" })).statusCode,
-          200,
-        );
-        const dressed = [];
-        for (let index = 0; index < 100; index += 1)
-          dressed.push(
-            await send(world, {
-              url: "/api/health",
-              from: index % 2 ? "192.0.2.6" : "::ffff:192.0.2.6",
-            }),
-          );
-        t.ok(
-          (statuses(dressed)["200"] ?? 0) <= mostOf(40, sinceMs),
-          JSON.stringify(statuses(dressed)),
-        );
-      },
-    );
-
-    await t.test("unknown credentials are counted before the database is queried", async (t) => {
-      const sinceMs = performance.now();
-      const guess = (from: string) =>
-        send(world, {
-          url: "/api/agents/me",
-          headers: { authorization: `Bearer ${createApiKey().apiKey}` },
-          from,
-        });
-      const queries = await queriesOf(world, async () => {
-        const guesses = await Promise.all(Array.from({ length: 400 }, () => guess("192.0.2.4")));
-        t.ok(
-          (statuses(guesses)["401"] ?? 0) <= mostOf(30, sinceMs),
-          JSON.stringify(statuses(guesses)),
-        );
-      });
-      t.ok(queries <= mostOf(30, sinceMs), `${queries} statements for 400 guesses`);
-      const sessions = await Promise.all(
-        Array.from({ length: 60 }, () =>
-          send(world, {
-            url: "/api/auth/session",
-            headers: { cookie: `purser_session=${createSessionToken()}` },
-            from: "192.0.2.5",
-          }),
-        ),
+  await t.test("an IPv6 /64 is one address; mapped IPv4 counts as IPv4", async (t) => {
+    const sinceMs = performance.now();
+    const many = [];
+    for (let index = 0; index < 60; index += 1)
+      many.push(
+        await send(world, { url: "/api/health", from: `2001:db8:0:7::${index.toString(16)}` }),
       );
-      t.ok(
-        (statuses(sessions)["401"] ?? 0) <= mostOf(30, sinceMs),
-        JSON.stringify(statuses(sessions)),
+    t.ok((statuses(many)["200"] ?? 0) <= mostOf(40, sinceMs), JSON.stringify(statuses(many)));
+    t.equal((await send(world, { url: "/api/health", from: "2001:db8:0:8::1" })).statusCode, 200);
+    const dressed = [];
+    for (let index = 0; index < 100; index += 1)
+      dressed.push(
+        await send(world, {
+          url: "/api/health",
+          from: index % 2 ? "192.0.2.6" : "::ffff:192.0.2.6",
+        }),
       );
-    });
-  },
-);
+    t.ok((statuses(dressed)["200"] ?? 0) <= mostOf(40, sinceMs), JSON.stringify(statuses(dressed)));
+  });
 
-t.test(
-  "after authentication the bucket is the agent, from any address and with any key",
-  async (t) => {
-    const world = await testApp(t, { env: { RATE_LIMITS: "agent=30,unproven=20" } });
-    const owner = await signIn(world);
-    const agent = await createAgent(world, owner);
-    const other = await createAgent(world, owner);
-    const me = (apiKey: string, index: number) =>
+  await t.test("unknown credentials are counted before the database is queried", async (t) => {
+    const sinceMs = performance.now();
+    const guess = (from: string) =>
       send(world, {
         url: "/api/agents/me",
-        headers: {
-          authorization: `${index % 2 ? "Bearer" : "bearer"} ${" ".repeat(index % 5)}${apiKey}`,
-        },
-        from: `198.51.100.${index}`,
+        headers: { authorization: `Bearer ${createApiKey().apiKey}` },
+        from,
       });
-    const sinceMs = performance.now();
-    const answers = [];
-    for (let index = 0; index < 100; index += 1) answers.push(await me(agent.apiKey, index));
-    t.ok((statuses(answers)["200"] ?? 0) <= mostOf(30, sinceMs), JSON.stringify(statuses(answers)));
-    t.equal((await me(other.apiKey, 1)).statusCode, 200, "another agent has a separate bucket");
-  },
-);
+    const queries = await queriesOf(world, async () => {
+      const guesses = await Promise.all(Array.from({ length: 400 }, () => guess("192.0.2.4")));
+      t.ok(
+        (statuses(guesses)["401"] ?? 0) <= mostOf(30, sinceMs),
+        JSON.stringify(statuses(guesses)),
+      );
+    });
+    t.ok(queries <= mostOf(30, sinceMs), `${queries} statements for 400 guesses`);
+    const sessions = await Promise.all(
+      Array.from({ length: 60 }, () =>
+        send(world, {
+          url: "/api/auth/session",
+          headers: { cookie: `purser_session=${createSessionToken()}` },
+          from: "192.0.2.5",
+        }),
+      ),
+    );
+    t.ok(
+      (statuses(sessions)["401"] ?? 0) <= mostOf(30, sinceMs),
+      JSON.stringify(statuses(sessions)),
+    );
+  });
+});
+
+t.test("after authentication the bucket is the agent, at any address and key", async (t) => {
+  const world = await testApp(t, { env: { RATE_LIMITS: "agent=30,unproven=20" } });
+  const owner = await signIn(world);
+  const agent = await createAgent(world, owner);
+  const other = await createAgent(world, owner);
+  const me = (apiKey: string, index: number) =>
+    send(world, {
+      url: "/api/agents/me",
+      headers: {
+        authorization: `${index % 2 ? "Bearer" : "bearer"} ${" ".repeat(index % 5)}${apiKey}`,
+      },
+      from: `198.51.100.${index}`,
+    });
+  const sinceMs = performance.now();
+  const answers = [];
+  for (let index = 0; index < 100; index += 1) answers.push(await me(agent.apiKey, index));
+  t.ok((statuses(answers)["200"] ?? 0) <= mostOf(30, sinceMs), JSON.stringify(statuses(answers)));
+  t.equal((await me(other.apiKey, 1)).statusCode, 200, "another agent has a separate bucket");
+});
 
 t.test("the bucket of a facilitator request is the merchant's key", async (t) => {
   const world = await testApp(t, {
@@ -233,37 +215,33 @@ t.test("two replicas share the limits on payments", async (t) => {
   t.comment(`${replicas.length} replicas, ${Math.round(performance.now() - startedMs)} ms`);
 });
 
-t.test(
-  "a busy caller's verify waits for no query, and works while the database is down",
-  async (t) => {
-    const world = await testApp(t);
-    const { app } = world;
-    const pool = app.pool;
-    const original = pool.query.bind(pool) as (...args: unknown[]) => unknown;
-    let leases = 0;
-    pool.query = ((...args: unknown[]) => {
-      if (JSON.stringify(args[0]).includes("rate-lease")) leases += 1;
-      return original(...args);
-    }) as never;
-    const verify = () => send(world, { method: "POST", url: "/api/x402/verify", payload: {} });
-    for (let index = 0; index < 2_000; index += 1)
-      t.equal((await verify()).statusCode === 200, true);
-    t.ok(leases <= 25, `${leases} leases for 2,000 requests`);
-    pool.query = () => Promise.reject(new Error("the database is away"));
-    const answers = await Promise.all(
-      Array.from({ length: 20 }, (_, index) =>
-        send(world, {
-          method: "POST",
-          url: "/api/x402/verify",
-          payload: {},
-          from: `198.51.100.${index}`,
-        }),
-      ),
-    );
-    t.same(statuses(answers), { 200: 20 });
-    pool.query = original as never;
-  },
-);
+t.test("a busy caller's verify works while the database is down", async (t) => {
+  const world = await testApp(t);
+  const { app } = world;
+  const pool = app.pool;
+  const original = pool.query.bind(pool) as (...args: unknown[]) => unknown;
+  let leases = 0;
+  pool.query = ((...args: unknown[]) => {
+    if (JSON.stringify(args[0]).includes("rate-lease")) leases += 1;
+    return original(...args);
+  }) as never;
+  const verify = () => send(world, { method: "POST", url: "/api/x402/verify", payload: {} });
+  for (let index = 0; index < 2_000; index += 1) t.equal((await verify()).statusCode === 200, true);
+  t.ok(leases <= 25, `${leases} leases for 2,000 requests`);
+  pool.query = () => Promise.reject(new Error("the database is away"));
+  const answers = await Promise.all(
+    Array.from({ length: 20 }, (_, index) =>
+      send(world, {
+        method: "POST",
+        url: "/api/x402/verify",
+        payload: {},
+        from: `198.51.100.${index}`,
+      }),
+    ),
+  );
+  t.same(statuses(answers), { 200: 20 });
+  pool.query = original as never;
+});
 
 t.test("full buckets are deleted", async (t) => {
   const { app, database } = await testApp(t);

@@ -141,18 +141,15 @@ t.test("all endpoints are down for a while", { timeout: 60_000 }, async (t) => {
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test(
-  "simulations that fail without a reason do not count against the payer for long",
-  async (t) => {
-    const { chain, database, proxy, node, payment } = await world(t);
-    proxy.behave = once("eth_call", {
-      do: "answer",
-      error: { code: -32005, message: "limit exceeded" },
-    });
-    t.equal((await settle(node, await payment())).status, "settled");
-    await expectLedgerEqualsChain(t, chain, database.pool);
-  },
-);
+t.test("simulations that fail without a reason do not count for long", async (t) => {
+  const { chain, database, proxy, node, payment } = await world(t);
+  proxy.behave = once("eth_call", {
+    do: "answer",
+    error: { code: -32005, message: "limit exceeded" },
+  });
+  t.equal((await settle(node, await payment())).status, "settled");
+  await expectLedgerEqualsChain(t, chain, database.pool);
+});
 
 t.test("no block for a long time", { timeout: 90_000 }, async (t) => {
   const { chain, database, node, payment, attempts } = await world(t, { onDemand: true });

@@ -55,13 +55,7 @@ async function world(t: Test, count: number) {
     const hash = await chain.walletClient(from).sendTransaction({ to, data, gas: 1_000_000n });
     return chain.publicClient.waitForTransactionReceipt({ hash });
   };
-  const balanceOf = (account: Hex): Promise<bigint> =>
-    chain.publicClient.readContract({
-      address: chain.usdc,
-      abi: TOKEN_ABI,
-      functionName: "balanceOf",
-      args: [account],
-    });
+  const balanceOf = (account: Hex): Promise<bigint> => chain.usdcOf(account);
   return { chain, database, node, proxy, accounts, send, balanceOf };
 }
 

@@ -2,14 +2,7 @@
 import t, { type Test } from "tap";
 import { testChain, withOwnAccounts, type TestChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
-import {
-  BRISK,
-  randomAddress,
-  request,
-  startEngine,
-  authorize,
-  TOKEN_ABI,
-} from "../helpers/engine.ts";
+import { BRISK, randomAddress, request, startEngine, authorize } from "../helpers/engine.ts";
 import { walletWithLedger } from "../helpers/engine-ledger.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { until } from "../helpers/until.ts";
@@ -33,13 +26,7 @@ async function world(t: Test, depths: { confirmations: number; inclusionDepth: n
   const wallet = await walletWithLedger(chain, database);
   await chain.testClient.mine({ blocks: 5 });
   const to = randomAddress();
-  const balance = () =>
-    chain.publicClient.readContract({
-      address: chain.usdc,
-      abi: TOKEN_ABI,
-      functionName: "balanceOf",
-      args: [to],
-    });
+  const balance = () => chain.usdcOf(to);
   const pool = () => chain.testClient.getTxpoolStatus();
   const arrived = () => until(async () => (await pool()).pending === 1, 15_000);
   const mine = (blocks: number) => chain.testClient.mine({ blocks });

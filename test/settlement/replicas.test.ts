@@ -2,14 +2,7 @@
 import t from "tap";
 import { testAccount, testChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
-import {
-  authorize,
-  payers,
-  randomAddress,
-  request,
-  startEngine,
-  TOKEN_ABI,
-} from "../helpers/engine.ts";
+import { authorize, payers, randomAddress, request, startEngine } from "../helpers/engine.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { until } from "../helpers/until.ts";
 
@@ -46,12 +39,7 @@ for (const keys of [1, 2] as const) {
       }),
     );
     t.ok(outcomes.every((outcome) => outcome.status === "settled"));
-    const balance = await chain.publicClient.readContract({
-      address: chain.usdc,
-      abi: TOKEN_ABI,
-      functionName: "balanceOf",
-      args: [to],
-    });
+    const balance = await chain.usdcOf(to);
     t.equal(balance, 1_000n * BigInt(COUNT));
     const { rows } = await database.pool.query(
       "SELECT DISTINCT lane_address FROM relayer_transactions",

@@ -59,88 +59,82 @@ t.test("accepting settlements in groups", async (t) => {
     (await pool.query<{ status: string }>("SELECT status FROM payments WHERE id = $1", [id]))
       .rows[0]?.status ?? "none";
 
-  await t.test(
-    "new, known, repeated and watched settlements each get their own result",
-    async (t) => {
-      const known = make();
-      const watched = make({ kind: "x402", agentId: agent.agentId, relay: false });
-      await acceptSettlements(pool, [known, watched]);
-      const fresh = make();
-      const again = { ...fresh, id: newId("pay") };
-      const attach = { ...watched, id: newId("pay"), relay: true, bodyHash: Buffer.alloc(32, 7) };
-      const other = { ...watched.authorization, to: randomAddress() };
-      const foreign = { ...attach, id: newId("pay"), authorization: other };
-      const answers = await acceptSettlements(pool, [
-        fresh,
-        { ...known, id: newId("pay") },
-        foreign,
-        attach,
-        again,
-        { ...attach, id: newId("pay") },
-      ]);
-      t.same(
-        answers.map(({ created, attached, settlement }) => [
-          created,
-          attached,
-          settlement.id,
-          settlement.relay,
-        ]),
-        [
-          [true, false, fresh.id, true],
-          [false, false, known.id, true],
-          [false, false, watched.id, false],
-          [false, true, watched.id, true],
-          [false, false, fresh.id, true],
-          [false, false, watched.id, true],
-        ],
-      );
-      t.same(answers[0]?.settlement.authorization, { ...fresh.authorization, terms: null });
-      t.same(answers[3]?.settlement.bodyHash, Buffer.alloc(32, 7));
-      const { rows } = await pool.query("SELECT 1 FROM settlements");
-      t.equal(rows.length, 3, "one row per authorization");
-    },
-  );
+  await t.test("new, known, repeated and watched settlements", async (t) => {
+    const known = make();
+    const watched = make({ kind: "x402", agentId: agent.agentId, relay: false });
+    await acceptSettlements(pool, [known, watched]);
+    const fresh = make();
+    const again = { ...fresh, id: newId("pay") };
+    const attach = { ...watched, id: newId("pay"), relay: true, bodyHash: Buffer.alloc(32, 7) };
+    const other = { ...watched.authorization, to: randomAddress() };
+    const foreign = { ...attach, id: newId("pay"), authorization: other };
+    const answers = await acceptSettlements(pool, [
+      fresh,
+      { ...known, id: newId("pay") },
+      foreign,
+      attach,
+      again,
+      { ...attach, id: newId("pay") },
+    ]);
+    t.same(
+      answers.map(({ created, attached, settlement }) => [
+        created,
+        attached,
+        settlement.id,
+        settlement.relay,
+      ]),
+      [
+        [true, false, fresh.id, true],
+        [false, false, known.id, true],
+        [false, false, watched.id, false],
+        [false, true, watched.id, true],
+        [false, false, fresh.id, true],
+        [false, false, watched.id, true],
+      ],
+    );
+    t.same(answers[0]?.settlement.authorization, { ...fresh.authorization, terms: null });
+    t.same(answers[3]?.settlement.bodyHash, Buffer.alloc(32, 7));
+    const { rows } = await pool.query("SELECT 1 FROM settlements");
+    t.equal(rows.length, 3, "one row per authorization");
+  });
 
-  await t.test(
-    "two requests attach a watched settlement at once: one attaches, the other sees it attached",
-    async (t) => {
-      const watched = make({ kind: "x402", agentId: agent.agentId, relay: false });
-      await acceptSettlements(pool, [watched]);
-      const attach = (fill: number): SettlementRequest => ({
-        ...watched,
-        id: newId("pay"),
-        relay: true,
-        bodyHash: Buffer.alloc(32, fill),
-      });
-      let second: ReturnType<typeof acceptSettlements> | undefined;
-      const first = await inTransaction(pool, async (sql) => {
-        const accepted = await acceptSettlements(sql, [attach(1)]);
-        second = acceptSettlements(pool, [attach(2)]);
-        await until(async () => {
-          const { rowCount } = await pool.query(
-            "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
-          );
-          return rowCount === 1;
-        });
-        return accepted;
-      });
-      const seen = [...first, ...((await second) ?? [])];
-      t.equal(seen.length, 2);
-      t.same(
-        seen.map((accepted) => [accepted?.attached, accepted?.settlement.relay]),
-        [
-          [true, true],
-          [false, true],
-        ],
-      );
-      for (const accepted of seen)
-        t.same(
-          accepted?.settlement.bodyHash,
-          Buffer.alloc(32, 1),
-          "the body hash of the first request",
+  await t.test("two requests attach a watched settlement at once", async (t) => {
+    const watched = make({ kind: "x402", agentId: agent.agentId, relay: false });
+    await acceptSettlements(pool, [watched]);
+    const attach = (fill: number): SettlementRequest => ({
+      ...watched,
+      id: newId("pay"),
+      relay: true,
+      bodyHash: Buffer.alloc(32, fill),
+    });
+    let second: ReturnType<typeof acceptSettlements> | undefined;
+    const first = await inTransaction(pool, async (sql) => {
+      const accepted = await acceptSettlements(sql, [attach(1)]);
+      second = acceptSettlements(pool, [attach(2)]);
+      await until(async () => {
+        const { rowCount } = await pool.query(
+          "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
         );
-    },
-  );
+        return rowCount === 1;
+      });
+      return accepted;
+    });
+    const seen = [...first, ...((await second) ?? [])];
+    t.equal(seen.length, 2);
+    t.same(
+      seen.map((accepted) => [accepted?.attached, accepted?.settlement.relay]),
+      [
+        [true, true],
+        [false, true],
+      ],
+    );
+    for (const accepted of seen)
+      t.same(
+        accepted?.settlement.bodyHash,
+        Buffer.alloc(32, 1),
+        "the body hash of the first request",
+      );
+  });
 
   await t.test("the result for a new settlement equals its row in every field", async (t) => {
     const full = make({
@@ -213,35 +207,32 @@ t.test("accepting settlements in groups", async (t) => {
     t.equal(rows.length, 3);
   });
 
-  await t.test(
-    "when the connection is lost, the stored rows decide and the statement is not repeated",
-    async (t) => {
-      let calls = 0;
-      const wanted = [await reserved(), make(), make()];
-      const [written, known, lost] = wanted as [
-        SettlementRequest,
-        SettlementRequest,
-        SettlementRequest,
-      ];
-      await acceptSettlements(pool, [{ ...known, id: newId("pay") }]);
-      const accept = acceptInGroups({
-        find,
-        acceptAll: async () => {
-          calls += 1;
-          await acceptSettlements(pool, [written]);
-          throw new Error("Connection terminated unexpectedly");
-        },
-      });
-      const [own, earlier, unknown] = await Promise.allSettled(wanted.map(accept));
-      t.equal(calls, 1);
-      t.match(own, {
-        status: "fulfilled",
-        value: { created: true, settlement: { id: written.id } },
-      });
-      t.match(earlier, { status: "fulfilled", value: { created: false } });
-      t.match(unknown, { status: "rejected", reason: { name: "AcceptanceUnknown", id: lost.id } });
-    },
-  );
+  await t.test("the connection is lost: the stored rows decide, nothing repeats", async (t) => {
+    let calls = 0;
+    const wanted = [await reserved(), make(), make()];
+    const [written, known, lost] = wanted as [
+      SettlementRequest,
+      SettlementRequest,
+      SettlementRequest,
+    ];
+    await acceptSettlements(pool, [{ ...known, id: newId("pay") }]);
+    const accept = acceptInGroups({
+      find,
+      acceptAll: async () => {
+        calls += 1;
+        await acceptSettlements(pool, [written]);
+        throw new Error("Connection terminated unexpectedly");
+      },
+    });
+    const [own, earlier, unknown] = await Promise.allSettled(wanted.map(accept));
+    t.equal(calls, 1);
+    t.match(own, {
+      status: "fulfilled",
+      value: { created: true, settlement: { id: written.id } },
+    });
+    t.match(earlier, { status: "fulfilled", value: { created: false } });
+    t.match(unknown, { status: "rejected", reason: { name: "AcceptanceUnknown", id: lost.id } });
+  });
 
   await t.test("a locked agent row blocks only that agent's outcomes", async (t) => {
     const hasty = createPool((await database).url, {
@@ -309,25 +300,22 @@ t.test("accepting settlements in groups", async (t) => {
     t.same(statuses, ["queued", "failed", "settled", "queued", "settled", "settled"]);
   });
 
-  await t.test(
-    "a payment whose row is locked is also marked unknown, after the others",
-    async (t) => {
-      const wanted = await Promise.all([reserved(), reserved(), reserved()]);
-      await acceptSettlements(pool, wanted);
-      const [held, ...others] = wanted;
-      if (!held) throw new Error("no request");
-      const mark = markUnknownInGroups(pool);
-      const holder = await pool.connect();
-      await holder.query("BEGIN");
-      await holder.query("SELECT 1 FROM payments WHERE id = $1 FOR UPDATE", [held.id]);
-      const marking = wanted.map(({ id }) => mark({ agentId: agent.agentId, paymentId: id }));
-      await Promise.all(marking.slice(1));
-      t.same(await Promise.all(others.map(statusOf)), ["unknown", "unknown"]);
-      t.equal(await statusOf(held), "submitted");
-      await holder.query("COMMIT");
-      holder.release();
-      await marking[0];
-      t.equal(await statusOf(held), "unknown");
-    },
-  );
+  await t.test("a payment whose row is locked is marked unknown afterwards", async (t) => {
+    const wanted = await Promise.all([reserved(), reserved(), reserved()]);
+    await acceptSettlements(pool, wanted);
+    const [held, ...others] = wanted;
+    if (!held) throw new Error("no request");
+    const mark = markUnknownInGroups(pool);
+    const holder = await pool.connect();
+    await holder.query("BEGIN");
+    await holder.query("SELECT 1 FROM payments WHERE id = $1 FOR UPDATE", [held.id]);
+    const marking = wanted.map(({ id }) => mark({ agentId: agent.agentId, paymentId: id }));
+    await Promise.all(marking.slice(1));
+    t.same(await Promise.all(others.map(statusOf)), ["unknown", "unknown"]);
+    t.equal(await statusOf(held), "submitted");
+    await holder.query("COMMIT");
+    holder.release();
+    await marking[0];
+    t.equal(await statusOf(held), "unknown");
+  });
 });

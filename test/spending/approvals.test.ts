@@ -3,6 +3,7 @@
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import type { Address } from "viem";
+import { callApi } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import {
   asOwner,
@@ -69,116 +70,114 @@ const seenBy = (agent: NewTestAgent, id: string, wait = 0) =>
 const codeOf = (answer: { body: string }): string =>
   (JSON.parse(answer.body) as { code: string }).code;
 
-t.test(
-  "requested, listed, signed and paid once; a payment within the rules needs no approval",
-  async (t) => {
-    const payee = newAddress();
-    const listed = newAddress();
-    const agent = await funded({ allowlist: [listed] });
-    t.equal((await spend(agent, { recipient: listed, amount: "1" })).statusCode, 200);
-    const body = { recipient: payee, amount: "2.5", memo: "lunch", reason: "The team is hungry." };
-    const requested = await requestApproval(t, agent, body, "lunch");
-    t.match(requested, {
-      success: false,
-      status: "approval_required",
-      state: "open",
-      paid: false,
-      payee,
-      amount: "2.5",
-      site: null,
-      network: "eip155:5042002",
-      idempotencyKey: "lunch",
-      denial: { code: "recipient_not_allowed", rule: "allowlist" },
-      expiresAt: /^2/,
-      next: /The owner has not decided yet. Wait/,
-    });
-    const list = await app.inject({ url: "/api/approvals?status=open", headers: owner.headers });
-    t.match(list.json(), {
-      items: [
-        {
-          id: requested.approvalId,
-          agentId: agent.id,
-          agentName: "Test agent",
-          payee,
-          reason: "The team is hungry.",
-          memo: "lunch",
-        },
-      ],
-    });
-    const first = await app.inject({
-      method: "POST",
-      url: `/api/approvals/${requested.approvalId}/approve`,
-      headers: owner.headers,
-      payload: "{}",
-    });
-    t.equal(first.statusCode, 403, "a session without a signature approves nothing");
-    t.match(first.json(), {
-      code: "owner_signature_required",
-      order: {
-        agent: agent.id,
-        payee,
-        asset: "0x3600000000000000000000000000000000000000",
-        maxAmount: "2500000",
-        site: "",
-        approvalId: requested.approvalId,
-      },
-      typedData: { primaryType: "ApprovePayment", domain: { name: "Purser", version: "2" } },
-    });
-    t.equal(await usdcOf(ctx, payee), 0n);
-    const granted = await approve(requested.approvalId);
-    t.match(granted.json(), { status: "granted" });
-    t.match((await seenBy(agent, requested.approvalId)).json(), {
-      status: "granted",
-      next: /Repeat exactly the same call/,
-    });
-    // The same call without the fields that do not describe the payment.
-    const paid = await spend(
-      agent,
-      { recipient: payee, amount: "2.5", memo: "lunch", requestApproval: undefined },
-      "lunch",
-    );
-    t.equal(paid.statusCode, 200, paid.body);
-    const { paymentId } = paid.json<{ paymentId: string }>();
-    t.match(await read(requested.approvalId), { status: "used", paymentId });
-    t.match(
-      (await spend(agent, body, "lunch")).json(),
-      { paymentId },
-      "a repeat replays the payment",
-    );
-    t.equal(await usdcOf(ctx, payee), 2_500_000n);
-    t.match(
-      (await app.inject({ url: "/api/agents/me", headers: agent.headers })).json(),
-      { limits: { spent: "3.5" } },
-      "it counts as spent",
-    );
-    const payment = await app.inject({
-      url: `/api/agents/me/payments/${paymentId}`,
-      headers: agent.headers,
-    });
-    t.match(payment.json<{ trace: unknown[] }>().trace, [
-      {},
-      { rule: "expiry" },
+t.test("requested, listed, signed and paid once; not for a payment within the rules", async (t) => {
+  const payee = newAddress();
+  const listed = newAddress();
+  const agent = await funded({ allowlist: [listed] });
+  t.equal((await spend(agent, { recipient: listed, amount: "1" })).statusCode, 200);
+  const body = { recipient: payee, amount: "2.5", memo: "lunch", reason: "The team is hungry." };
+  const requested = await requestApproval(t, agent, body, "lunch");
+  t.match(requested, {
+    success: false,
+    status: "approval_required",
+    state: "open",
+    paid: false,
+    payee,
+    amount: "2.5",
+    site: null,
+    network: "eip155:5042002",
+    idempotencyKey: "lunch",
+    denial: { code: "recipient_not_allowed", rule: "allowlist" },
+    expiresAt: /^2/,
+    next: /The owner has not decided yet. Wait/,
+  });
+  const list = await app.inject({ url: "/api/approvals?status=open", headers: owner.headers });
+  t.match(list.json(), {
+    items: [
       {
-        rule: "allowlist",
-        passed: true,
-        detail: new RegExp(`${requested.approvalId} allows it once`),
+        id: requested.approvalId,
+        agentId: agent.id,
+        agentName: "Test agent",
+        payee,
+        reason: "The team is hungry.",
+        memo: "lunch",
       },
-    ]);
-    t.equal(
-      codeOf(await spend(agent, { ...body, requestApproval: false }, "more")),
-      "recipient_not_allowed",
-    );
-    const audit = await app.inject({
-      url: `/api/agents/${agent.id}/audit`,
-      headers: owner.headers,
-    });
-    t.match(audit.json<{ items: unknown[] }>().items[0], {
-      action: "approval.granted",
-      after: { approvalId: requested.approvalId, amount: "2.5" },
-    });
-    await checkLedger(t, ctx, { agentId: agent.id, payee });
-  },
-);
+    ],
+  });
+  const first = await callApi(
+    app,
+    owner,
+    "POST",
+    `/api/approvals/${requested.approvalId}/approve`,
+    {},
+  );
+  t.equal(first.statusCode, 403, "a session without a signature approves nothing");
+  t.match(first.json(), {
+    code: "owner_signature_required",
+    order: {
+      agent: agent.id,
+      payee,
+      asset: "0x3600000000000000000000000000000000000000",
+      maxAmount: "2500000",
+      site: "",
+      approvalId: requested.approvalId,
+    },
+    typedData: { primaryType: "ApprovePayment", domain: { name: "Purser", version: "2" } },
+  });
+  t.equal(await usdcOf(ctx, payee), 0n);
+  const granted = await approve(requested.approvalId);
+  t.match(granted.json(), { status: "granted" });
+  t.match((await seenBy(agent, requested.approvalId)).json(), {
+    status: "granted",
+    next: /Repeat exactly the same call/,
+  });
+  // The same call without the fields that do not describe the payment.
+  const paid = await spend(
+    agent,
+    { recipient: payee, amount: "2.5", memo: "lunch", requestApproval: undefined },
+    "lunch",
+  );
+  t.equal(paid.statusCode, 200, paid.body);
+  const { paymentId } = paid.json<{ paymentId: string }>();
+  t.match(await read(requested.approvalId), { status: "used", paymentId });
+  t.match(
+    (await spend(agent, body, "lunch")).json(),
+    { paymentId },
+    "a repeat replays the payment",
+  );
+  t.equal(await usdcOf(ctx, payee), 2_500_000n);
+  t.match(
+    (await app.inject({ url: "/api/agents/me", headers: agent.headers })).json(),
+    { limits: { spent: "3.5" } },
+    "it counts as spent",
+  );
+  const payment = await app.inject({
+    url: `/api/agents/me/payments/${paymentId}`,
+    headers: agent.headers,
+  });
+  t.match(payment.json<{ trace: unknown[] }>().trace, [
+    {},
+    { rule: "expiry" },
+    {
+      rule: "allowlist",
+      passed: true,
+      detail: new RegExp(`${requested.approvalId} allows it once`),
+    },
+  ]);
+  t.equal(
+    codeOf(await spend(agent, { ...body, requestApproval: false }, "more")),
+    "recipient_not_allowed",
+  );
+  const audit = await app.inject({
+    url: `/api/agents/${agent.id}/audit`,
+    headers: owner.headers,
+  });
+  t.match(audit.json<{ items: unknown[] }>().items[0], {
+    action: "approval.granted",
+    after: { approvalId: requested.approvalId, amount: "2.5" },
+  });
+  await checkLedger(t, ctx, { agentId: agent.id, payee });
+});
 
 t.test("an approval lifts every spending limit and nothing else", async (t) => {
   const payee = newAddress();
@@ -225,63 +224,55 @@ t.test("an approval lifts every spending limit and nothing else", async (t) => {
   t.equal(await usdcOf(ctx, payee), 107n * usdc);
 });
 
-t.test(
-  "20 repeats of an approved call pay once; one approval serves one call of one agent",
-  async (t) => {
-    const payee = newAddress();
-    const [agent, other] = [await funded(), await funded()];
-    const body = { recipient: payee, amount: "1" };
-    const responses = await Promise.all(
-      Array.from({ length: 20 }, () => spend(agent, body, "same")),
-    );
-    t.same(new Set(responses.map(({ statusCode }) => statusCode)), new Set([202]));
-    t.equal(
-      new Set(responses.map((one) => one.json<ApprovalResponse>().approvalId)).size,
-      1,
-      "they share one approval",
-    );
-    const requested = responses[0]?.json<ApprovalResponse>() as ApprovalResponse;
-    const different = await requestApproval(t, agent, body, "another key");
-    t.match(
-      different,
-      { approvalId: requested.approvalId, idempotencyKey: "same" },
-      "the response names the key of the open request",
-    );
-    await approve(requested.approvalId);
-    t.match(await requestApproval(t, agent, body, "another key"), {
-      state: "granted",
-      idempotencyKey: "same",
-    });
-    t.not((await requestApproval(t, other, body, "same")).approvalId, requested.approvalId);
-    const tries = await Promise.all(Array.from({ length: 20 }, () => spend(agent, body, "same")));
-    t.ok(tries.every(({ statusCode }) => [200, 409].includes(statusCode)));
-    t.ok(tries.some(({ statusCode }) => statusCode === 200));
-    t.equal(await usdcOf(ctx, payee), usdc);
-    t.equal((await statusesOf(ctx, agent.id))["settled"], 1);
-    t.equal(
-      (await requestApproval(t, agent, body, "another key")).state,
-      "open",
-      "a new call opens a new request",
-    );
-  },
-);
+t.test("20 repeats of an approved call pay once; it serves one call of one agent", async (t) => {
+  const payee = newAddress();
+  const [agent, other] = [await funded(), await funded()];
+  const body = { recipient: payee, amount: "1" };
+  const responses = await Promise.all(Array.from({ length: 20 }, () => spend(agent, body, "same")));
+  t.same(new Set(responses.map(({ statusCode }) => statusCode)), new Set([202]));
+  t.equal(
+    new Set(responses.map((one) => one.json<ApprovalResponse>().approvalId)).size,
+    1,
+    "they share one approval",
+  );
+  const requested = responses[0]?.json<ApprovalResponse>() as ApprovalResponse;
+  const different = await requestApproval(t, agent, body, "another key");
+  t.match(
+    different,
+    { approvalId: requested.approvalId, idempotencyKey: "same" },
+    "the response names the key of the open request",
+  );
+  await approve(requested.approvalId);
+  t.match(await requestApproval(t, agent, body, "another key"), {
+    state: "granted",
+    idempotencyKey: "same",
+  });
+  t.not((await requestApproval(t, other, body, "same")).approvalId, requested.approvalId);
+  const tries = await Promise.all(Array.from({ length: 20 }, () => spend(agent, body, "same")));
+  t.ok(tries.every(({ statusCode }) => [200, 409].includes(statusCode)));
+  t.ok(tries.some(({ statusCode }) => statusCode === 200));
+  t.equal(await usdcOf(ctx, payee), usdc);
+  t.equal((await statusesOf(ctx, agent.id))["settled"], 1);
+  t.equal(
+    (await requestApproval(t, agent, body, "another key")).state,
+    "open",
+    "a new call opens a new request",
+  );
+});
 
-t.test(
-  "without a key, the same body joins the open request, pays once and is replayed",
-  async (t) => {
-    const payee = newAddress();
-    const agent = await funded();
-    const body = { recipient: payee, amount: "1" };
-    const requested = await requestApproval(t, agent, body);
-    t.match(requested.idempotencyKey, /^approval-[0-9a-f]{32}$/);
-    t.equal((await requestApproval(t, agent, body)).approvalId, requested.approvalId);
-    await approve(requested.approvalId);
-    const tries = await Promise.all(Array.from({ length: 8 }, () => spend(agent, body)));
-    t.ok(tries.every(({ statusCode }) => [200, 409].includes(statusCode)));
-    t.equal((await spend(agent, body)).headers["idempotent-replayed"], "true");
-    t.equal(await usdcOf(ctx, payee), usdc);
-  },
-);
+t.test("without a key, the same body joins the open request and pays once", async (t) => {
+  const payee = newAddress();
+  const agent = await funded();
+  const body = { recipient: payee, amount: "1" };
+  const requested = await requestApproval(t, agent, body);
+  t.match(requested.idempotencyKey, /^approval-[0-9a-f]{32}$/);
+  t.equal((await requestApproval(t, agent, body)).approvalId, requested.approvalId);
+  await approve(requested.approvalId);
+  const tries = await Promise.all(Array.from({ length: 8 }, () => spend(agent, body)));
+  t.ok(tries.every(({ statusCode }) => [200, 409].includes(statusCode)));
+  t.equal((await spend(agent, body)).headers["idempotent-replayed"], "true");
+  t.equal(await usdcOf(ctx, payee), usdc);
+});
 
 t.test("a decline holds for the same payment and revokes an approval", async (t) => {
   const payee = newAddress();
@@ -315,11 +306,7 @@ t.test("two tabs and a replayed signature decide once; no other owner can decide
     app.inject({ method: "POST", url, headers, payload: JSON.stringify(body) });
   const otherOwner = await signIn(ctx);
   for (const path of [url, `/api/approvals/${approvalId}/decline`])
-    t.equal(
-      (await app.inject({ method: "POST", url: path, headers: otherOwner.headers, payload: "{}" }))
-        .statusCode,
-      404,
-    );
+    t.equal((await callApi(app, otherOwner, "POST", path, {})).statusCode, 404);
   t.equal(
     (await seenBy(await funded(), approvalId)).statusCode,
     404,
@@ -336,11 +323,8 @@ t.test("two tabs and a replayed signature decide once; no other owner can decide
   const elsewhere = await requestApproval(t, agent, { recipient: payee, amount: "2" }, "k2");
   t.equal(
     codeOf(
-      await app.inject({
-        method: "POST",
-        url: `/api/approvals/${elsewhere.approvalId}/approve`,
-        headers: owner.headers,
-        payload: JSON.stringify({ authorization: one }),
+      await callApi(app, owner, "POST", `/api/approvals/${elsewhere.approvalId}/approve`, {
+        authorization: one,
       }),
     ),
     "invalid_signature",
@@ -520,43 +504,39 @@ t.test("editing a row in the database creates no signature", async (t) => {
   t.equal(await usdcOf(ctx, thief), 0n);
 });
 
-t.test(
-  "agents wait on any replica, and the events of the owner are recorded in order",
-  async (t) => {
-    const payee = newAddress();
-    const agent = await funded();
-    const replicas = await Promise.all(
-      Array.from({ length: isFullTier ? 2 : 1 }, () => startReplica(t, ctx)),
-    );
-    const requested = await requestApproval(t, agent, { recipient: payee, amount: "1" }, "wait");
-    const startedMs = performance.now();
-    const waiting = [...replicas, ...replicas].map(async ({ url }) => {
-      const answer = await fetch(`${url}/api/agents/approvals/${requested.approvalId}?wait=30`, {
-        headers: { authorization: agent.headers["authorization"] ?? "" },
-      });
-      return (await answer.json()) as { status: string };
+t.test("agents wait on any replica, and the owner's events are in order", async (t) => {
+  const payee = newAddress();
+  const agent = await funded();
+  const replicas = await Promise.all(
+    Array.from({ length: isFullTier ? 2 : 1 }, () => startReplica(t, ctx)),
+  );
+  const requested = await requestApproval(t, agent, { recipient: payee, amount: "1" }, "wait");
+  const startedMs = performance.now();
+  const waiting = [...replicas, ...replicas].map(async ({ url }) => {
+    const answer = await fetch(`${url}/api/agents/approvals/${requested.approvalId}?wait=30`, {
+      headers: { authorization: agent.headers["authorization"] ?? "" },
     });
-    const here = seenBy(agent, requested.approvalId, 30);
-    const short = await seenBy(agent, requested.approvalId, 1);
-    t.match(short.json(), { status: "open" }, "the wait ran out");
-    // A timer may fire slightly early.
-    t.ok(performance.now() - startedMs >= 900);
-    await approve(requested.approvalId);
-    t.match((await here).json(), { status: "granted" });
-    for (const { status } of await Promise.all(waiting)) t.equal(status, "granted");
-    t.ok(
-      performance.now() - startedMs < 28_000,
-      "the waits ended by the decision, not by their timeout",
+    return (await answer.json()) as { status: string };
+  });
+  const here = seenBy(agent, requested.approvalId, 30);
+  const short = await seenBy(agent, requested.approvalId, 1);
+  t.match(short.json(), { status: "open" }, "the wait ran out");
+  // A timer may fire slightly early.
+  t.ok(performance.now() - startedMs >= 900);
+  await approve(requested.approvalId);
+  t.match((await here).json(), { status: "granted" });
+  for (const { status } of await Promise.all(waiting)) t.equal(status, "granted");
+  t.ok(
+    performance.now() - startedMs < 28_000,
+    "the waits ended by the decision, not by their timeout",
+  );
+  await until(async () => {
+    const { rows } = await database.pool.query(
+      "SELECT type FROM events WHERE subject_id = $1 ORDER BY tx, seq",
+      [requested.approvalId],
     );
-    await until(async () => {
-      const { rows } = await database.pool.query(
-        "SELECT type FROM events WHERE subject_id = $1 ORDER BY tx, seq",
-        [requested.approvalId],
-      );
-      return (
-        rows.map((row: { type: string }) => row.type).join() ===
-        "approval.requested,approval.granted"
-      );
-    });
-  },
-);
+    return (
+      rows.map((row: { type: string }) => row.type).join() === "approval.requested,approval.granted"
+    );
+  });
+});

@@ -108,15 +108,12 @@ t.test("paused, expired, without payees, archived", async (t) => {
   t.match(limits, { available: "0", boundBy: "status" });
 });
 
-t.test(
-  "the limit per payment is below the daily limit, and the hour has no payment left",
-  async (t) => {
-    const agent = await made({ perPaymentLimit: "0.25", paymentsPerHour: 1 });
-    await chain.mint(agent.walletAddress, 20_000_000n);
-    await holds(t, agent, "0.25", "per_payment_limit");
-    await holds(t, agent, "0", "payments_per_hour");
-  },
-);
+t.test("the limit per payment is below the daily one; the hour has none left", async (t) => {
+  const agent = await made({ perPaymentLimit: "0.25", paymentsPerHour: 1 });
+  await chain.mint(agent.walletAddress, 20_000_000n);
+  await holds(t, agent, "0.25", "per_payment_limit");
+  await holds(t, agent, "0", "payments_per_hour");
+});
 
 t.test("the chain does not answer: the available amount is unknown", async (t) => {
   const agent = await made();
@@ -231,7 +228,7 @@ const readWallet = async (pool: Pool, { agentId }: SeededAgent, given: Situation
 };
 
 t.test(
-  "any rules, history and balance: the available amount can be paid, one unit more cannot",
+  "any rules, history and balance: the available amount passes, a unit more not",
   async (t) => {
     const { url } = await testDatabase(t);
     const pool = createPool(url, { maxConnections: 2 });
@@ -280,19 +277,16 @@ t.test(
     t.ok(paid > 10, `${paid} payments were made`);
     for (const rule of Object.keys(BOUND)) t.ok(seen.has(rule), `${rule} was the binding rule`);
 
-    await t.test(
-      "while the ledger lags behind the chain, its sums may lack payments",
-      async (t) => {
-        const agent = await seedSituation(pool, OPEN);
-        t.match(await readWallet(pool, agent, OPEN), { isBehind: false });
-        await pool.query(
-          `INSERT INTO ledger_cursors (chain_id, asset, next_block, hold_until_block) VALUES ($1, $2, 1, 9)`,
-          [CHAIN_ID, ASSET],
-        );
-        t.match(await readWallet(pool, agent, OPEN), { isBehind: true });
-        const request = { ...reserveRequest(agent, 1n), paymentId: newId("pay"), dryRun: false };
-        t.equal((await reserve(pool, request)).outcome, "held", "and no payment is made");
-      },
-    );
+    await t.test("the ledger lags behind the chain: its sums lack payments", async (t) => {
+      const agent = await seedSituation(pool, OPEN);
+      t.match(await readWallet(pool, agent, OPEN), { isBehind: false });
+      await pool.query(
+        `INSERT INTO ledger_cursors (chain_id, asset, next_block, hold_until_block) VALUES ($1, $2, 1, 9)`,
+        [CHAIN_ID, ASSET],
+      );
+      t.match(await readWallet(pool, agent, OPEN), { isBehind: true });
+      const request = { ...reserveRequest(agent, 1n), paymentId: newId("pay"), dryRun: false };
+      t.equal((await reserve(pool, request)).outcome, "held", "and no payment is made");
+    });
   },
 );

@@ -2,6 +2,7 @@
 // others.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { checkLedger, usdcOf } from "./ledger.helper.ts";
@@ -64,13 +65,7 @@ t.test("the clocks of chain and database are far apart", async (t) => {
   const payee = privateKeyToAccount(generatePrivateKey()).address;
   const agent = await createAgent(ctx, owner, { dailyLimit: "5", allowlist: [payee] });
   await chain.mint(agent.walletAddress, 9n * usdc);
-  const spend = () =>
-    app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: agent.headers,
-      payload: JSON.stringify({ recipient: payee, amount: "1" }),
-    });
+  const spend = () => spendAs(app, agent, { recipient: payee, amount: "1" });
   const validBefore = async () => {
     const { rows } = await database.pool.query<{ at: bigint }>(
       "SELECT valid_before AS at FROM payments WHERE agent_id = $1 ORDER BY created_at DESC LIMIT 1",

@@ -107,21 +107,18 @@ for (const point of ["reserved", "signed"] as const)
     },
   );
 
-t.test(
-  "killed when accepted: it is paid, and the same call on another replica returns the result",
-  async (t) => {
-    const [keyed, keyless] = [doomed.keyed.accepted, doomed.keyless.accepted];
-    const joined = await spend(keyless);
-    t.match(joined, { status: 200, body: { replayed: true } });
-    await until(async () => (await statusesOf(ctx, keyed.agent.id))["settled"] === 1);
-    const late = await spend(keyed, "crash");
-    t.match(late, { status: 200, headers: { "idempotent-replayed": "true" } });
-    for (const { agent, payee } of [keyed, keyless]) {
-      t.equal(await usdcOf(ctx, payee), usdc);
-      await checkLedger(t, ctx, { agentId: agent.id, payee });
-    }
-  },
-);
+t.test("killed when accepted: it is paid, and the same call returns the result", async (t) => {
+  const [keyed, keyless] = [doomed.keyed.accepted, doomed.keyless.accepted];
+  const joined = await spend(keyless);
+  t.match(joined, { status: 200, body: { replayed: true } });
+  await until(async () => (await statusesOf(ctx, keyed.agent.id))["settled"] === 1);
+  const late = await spend(keyed, "crash");
+  t.match(late, { status: 200, headers: { "idempotent-replayed": "true" } });
+  for (const { agent, payee } of [keyed, keyless]) {
+    t.equal(await usdcOf(ctx, payee), usdc);
+    await checkLedger(t, ctx, { agentId: agent.id, payee });
+  }
+});
 
 t.test("a request that resumes signing after the sweep sends nothing", async (t) => {
   const { agent, payee, body } = await spender();

@@ -1,6 +1,7 @@
 // Goal: every documented refusal has its status and fields, is recorded, and moves no money.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { callApi, spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
 import type { AgentSelf } from "../../server/schemas/payments.ts";
@@ -12,13 +13,7 @@ const owner = await signIn(ctx);
 const payee = privateKeyToAccount(generatePrivateKey()).address;
 const usdc = 1_000_000n;
 
-const spend = (agent: Pick<NewTestAgent, "headers">, body: unknown) =>
-  app.inject({
-    method: "POST",
-    url: "/api/agents/spend",
-    headers: agent.headers,
-    payload: JSON.stringify(body),
-  });
+const spend = (agent: Pick<NewTestAgent, "headers">, body: unknown) => spendAs(app, agent, body);
 
 async function fundedAgent(rules: Record<string, unknown> = {}): Promise<NewTestAgent> {
   const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [payee], ...rules });
@@ -292,11 +287,7 @@ t.test("the agent reads every limit and what is left of it", async (t) => {
 
 t.test("a revoked key is refused on its next request", async (t) => {
   const agent = await fundedAgent();
-  await app.inject({
-    method: "DELETE",
-    url: `/api/agents/${agent.id}/keys/${agent.keyId}`,
-    headers: owner.headers,
-  });
+  await callApi(app, owner, "DELETE", `/api/agents/${agent.id}/keys/${agent.keyId}`);
   const answer = await spend(agent, { recipient: payee, amount: "1" });
   t.equal(answer.statusCode, 401);
   t.equal(answer.json<{ code: string }>().code, "api_key_revoked");

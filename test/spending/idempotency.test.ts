@@ -1,6 +1,7 @@
 // Goal: one Idempotency-Key is one payment, and a repeat always returns its true result.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
@@ -119,38 +120,35 @@ t.test("while outcomes arrive in time", async (t) => {
     t.same(rows, [{ status: "voided" }]);
   });
 
-  await t.test(
-    "a key that another call takes between the lookup and the reservation",
-    async (t) => {
-      const { subjectId, route, key, bodyHash } = await refOf("key-5");
-      // A fetch inserts its key like this before it sends its first request: without a lock on the agent's row.
-      const other = await database.pool.connect();
-      t.teardown(() => other.release());
-      await other.query("BEGIN");
-      await other.query(
-        "INSERT INTO idempotency_keys (subject_id, route, key, body_hash) VALUES ($1, $2, $3, $4)",
-        [subjectId, route, key, Buffer.from(bodyHash)],
-      );
-      const late = reserve(key);
-      await until(async () => {
-        const { rows } = await database.pool.query(
-          "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%purser_reserve%'",
-        );
-        return rows.length > 0;
-      });
-      await other.query("COMMIT");
-      t.match(
-        await late,
-        { kind: "in_progress", paymentId: null },
-        "the key belongs to the other call",
-      );
+  await t.test("a key that another call takes before the reservation", async (t) => {
+    const { subjectId, route, key, bodyHash } = await refOf("key-5");
+    // A fetch inserts its key like this before it sends its first request: without a lock on the agent's row.
+    const other = await database.pool.connect();
+    t.teardown(() => other.release());
+    await other.query("BEGIN");
+    await other.query(
+      "INSERT INTO idempotency_keys (subject_id, route, key, body_hash) VALUES ($1, $2, $3, $4)",
+      [subjectId, route, key, Buffer.from(bodyHash)],
+    );
+    const late = reserve(key);
+    await until(async () => {
       const { rows } = await database.pool.query(
-        "SELECT count(*)::int AS count FROM payments WHERE agent_id = $1 AND status = 'reserved'",
-        [agent.id],
+        "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%purser_reserve%'",
       );
-      t.same(rows, [{ count: 0 }], "and nothing is reserved for it");
-    },
-  );
+      return rows.length > 0;
+    });
+    await other.query("COMMIT");
+    t.match(
+      await late,
+      { kind: "in_progress", paymentId: null },
+      "the key belongs to the other call",
+    );
+    const { rows } = await database.pool.query(
+      "SELECT count(*)::int AS count FROM payments WHERE agent_id = $1 AND status = 'reserved'",
+      [agent.id],
+    );
+    t.same(rows, [{ count: 0 }], "and nothing is reserved for it");
+  });
 
   async function reserve(key: string) {
     const idempotency = await refOf(key);
@@ -173,13 +171,7 @@ t.test("while outcomes are late", async (t) => {
   const payee = freshPayee();
   const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [payee] });
   await chain.mint(agent.walletAddress, 20n * usdc);
-  const spend = () =>
-    app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: { ...agent.headers, "idempotency-key": "late" },
-      payload: JSON.stringify({ recipient: payee, amount: "1" }),
-    });
+  const spend = () => spendAs(app, agent, { recipient: payee, amount: "1" }, "late");
   // No block is mined until the test mines one.
   await chain.testClient.setAutomine(false);
   const first = await spend();

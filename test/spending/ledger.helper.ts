@@ -1,21 +1,14 @@
 // The invariants at the end of every spending test: no overspend, one settlement per payment, ledger equals chain.
 import { randomBytes } from "node:crypto";
 import type { Test } from "tap";
-import { parseAbi, type Address } from "viem";
+import type { Address } from "viem";
 import type { IdempotencyRef, ReserveResult } from "../../server/plugins/guardrails/types.ts";
 import type { TestApp } from "../helpers/app.ts";
 import type { NewTestAgent } from "../helpers/owner.ts";
 import { expectGasIsAccounted } from "../helpers/engine-invariants.ts";
 
-const ERC20 = parseAbi(["function balanceOf(address) view returns (uint256)"]);
-
 export async function usdcOf({ chain }: Pick<TestApp, "chain">, account: Address): Promise<bigint> {
-  return chain.publicClient.readContract({
-    address: chain.usdc,
-    abi: ERC20,
-    functionName: "balanceOf",
-    args: [account],
-  });
+  return chain.usdcOf(account);
 }
 
 export async function statusesOf(

@@ -6,6 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { createPool } from "../../server/infra/db/pool.ts";
+import { callApi, spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn, type SignedInOwner } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
@@ -85,12 +86,7 @@ t.test("with two replicas", async (t) => {
   const agent = await createAgent(first, owner, { dailyLimit: "10", allowlist: [payee] });
   await chain.mint(agent.walletAddress, 9n * usdc);
   const spend = async () => {
-    const answer = await first.app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: agent.headers,
-      payload: JSON.stringify({ recipient: payee, amount: "1" }),
-    });
+    const answer = await spendAs(first.app, agent, { recipient: payee, amount: "1" });
     if (answer.statusCode !== 200) throw new Error(answer.body);
     return answer.json<{ paymentId: string }>().paymentId;
   };
@@ -122,46 +118,43 @@ t.test("with two replicas", async (t) => {
     resumed.close();
   });
 
-  await t.test(
-    "an event held back by a running transaction is not delivered before its place in the order",
-    async (t) => {
-      const stream = await listen(t, second.baseUrl, owner);
-      /** Begins a transaction: events that begin after it are delivered only after its end. */
-      const running = async (): Promise<() => Promise<unknown>> => {
-        const client = await database.pool.connect();
-        await client.query("BEGIN");
-        await client.query("SELECT pg_current_xact_id()");
-        return () => client.query("COMMIT").finally(() => client.release());
-      };
-      const isPaid = (status: string) => async (): Promise<boolean> => {
-        const { rows } = await database.pool.query<{ status: string }>(
-          "SELECT status FROM payments WHERE agent_id = $1 ORDER BY created_at DESC LIMIT 1",
-          [agent.id],
-        );
-        return rows[0]?.status === status;
-      };
-      await chain.testClient.setAutomine(false);
-      const endFirst = await running();
-      const paying = spend();
-      await until(isPaid("submitted"));
-      const endSecond = await running();
-      await chain.testClient.setAutomine(true);
-      await chain.testClient.mine({ blocks: 1 });
-      await until(isPaid("settled"));
-      const paymentId = await paying;
-      await endFirst();
-      await sleep(TWO_POLLS_MS);
-      t.same(settled(stream), [], "the settlement is not delivered yet");
-      await endSecond();
-      await until(() => settled(stream).length > 0);
-      await sleep(TWO_POLLS_MS);
-      t.same(
-        settled(stream).map((event) => event.data["id"]),
-        [paymentId],
+  await t.test("an event of a running transaction keeps its place in the order", async (t) => {
+    const stream = await listen(t, second.baseUrl, owner);
+    /** Begins a transaction: events that begin after it are delivered only after its end. */
+    const running = async (): Promise<() => Promise<unknown>> => {
+      const client = await database.pool.connect();
+      await client.query("BEGIN");
+      await client.query("SELECT pg_current_xact_id()");
+      return () => client.query("COMMIT").finally(() => client.release());
+    };
+    const isPaid = (status: string) => async (): Promise<boolean> => {
+      const { rows } = await database.pool.query<{ status: string }>(
+        "SELECT status FROM payments WHERE agent_id = $1 ORDER BY created_at DESC LIMIT 1",
+        [agent.id],
       );
-      stream.close();
-    },
-  );
+      return rows[0]?.status === status;
+    };
+    await chain.testClient.setAutomine(false);
+    const endFirst = await running();
+    const paying = spend();
+    await until(isPaid("submitted"));
+    const endSecond = await running();
+    await chain.testClient.setAutomine(true);
+    await chain.testClient.mine({ blocks: 1 });
+    await until(isPaid("settled"));
+    const paymentId = await paying;
+    await endFirst();
+    await sleep(TWO_POLLS_MS);
+    t.same(settled(stream), [], "the settlement is not delivered yet");
+    await endSecond();
+    await until(() => settled(stream).length > 0);
+    await sleep(TWO_POLLS_MS);
+    t.same(
+      settled(stream).map((event) => event.data["id"]),
+      [paymentId],
+    );
+    stream.close();
+  });
 
   await t.test("changes of rules are delivered, and only to their owner", async (t) => {
     const otherOwner = await signIn(first);
@@ -203,11 +196,7 @@ t.test("with two replicas", async (t) => {
   await t.test("ends when the session is revoked on another replica", async (t) => {
     const leaving = await signIn(first, owner.account);
     const stream = await listen(t, second.baseUrl, leaving);
-    await first.app.inject({
-      method: "POST",
-      url: "/api/auth/logout",
-      headers: leaving.headers,
-    });
+    await callApi(first.app, leaving, "POST", "/api/auth/logout");
     await until(() => stream.isEnded());
     t.equal(stream.events.at(-1)?.event, "session");
   });

@@ -2,6 +2,7 @@
 // the current state.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { asOwner, createAgent, signIn, type SignedInOwner } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
@@ -16,12 +17,7 @@ const { app } = ctx;
 async function openRequest(owner: SignedInOwner) {
   const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [] });
   const recipient = privateKeyToAccount(generatePrivateKey()).address;
-  const response = await app.inject({
-    method: "POST",
-    url: "/api/agents/spend",
-    headers: agent.headers,
-    payload: JSON.stringify({ recipient, amount: "1", requestApproval: true }),
-  });
+  const response = await spendAs(app, agent, { recipient, amount: "1", requestApproval: true });
   t.equal(response.statusCode, 202, response.body);
   const { approvalId } = response.json<{ approvalId: string }>();
   const poll = async () => {

@@ -319,45 +319,38 @@ t.test("also when the repeat requests an approval that already exists", async (t
   t.equal(await paid(), before + 2);
 });
 
-t.test(
-  "after ten minutes it is a new purchase, unless the outcome on chain is still open",
-  async (t) => {
-    const body = spending();
-    const before = await paid();
-    const age = async (minutes: number) => {
-      const by = `interval '${minutes} minutes'`;
-      await database.pool.query(
-        `UPDATE idempotency_keys SET created_at = created_at - ${by}, updated_at = updated_at - ${by} WHERE implicit`,
-      );
-      await database.pool.query(`UPDATE payments SET settled_at = settled_at - ${by}`);
-    };
-    const isPaying = async () => until(async () => (await paid()) === before + 1);
-    await disconnect(t, "spend", body, isPaying, { decides: false });
-    await age(11);
-    const lookedUp = answered(made.app, "joinable-call");
-    const undecided = post("spend", body);
-    await lookedUp;
-    await mine();
-    t.match((await undecided).body, { replayed: true }, "outcome open: joined at any age");
-    await disconnect(t, "spend", body, async () =>
-      until(async () => (await paid()) === before + 2),
+t.test("after ten minutes it is a new purchase, unless the outcome is open", async (t) => {
+  const body = spending();
+  const before = await paid();
+  const age = async (minutes: number) => {
+    const by = `interval '${minutes} minutes'`;
+    await database.pool.query(
+      `UPDATE idempotency_keys SET created_at = created_at - ${by}, updated_at = updated_at - ${by} WHERE implicit`,
     );
-    await allSettled();
-    await age(9);
-    t.match((await post("spend", body)).body, { replayed: true }, "after nine minutes: joined");
-    await disconnect(t, "spend", body, async () =>
-      until(async () => (await paid()) === before + 3),
-    );
-    await allSettled();
-    await age(11);
-    t.match(
-      await post("spend", body),
-      { status: 200, replayed: null },
-      "after eleven minutes: a new purchase",
-    );
-    t.equal(await paid(), before + 4);
-  },
-);
+    await database.pool.query(`UPDATE payments SET settled_at = settled_at - ${by}`);
+  };
+  const isPaying = async () => until(async () => (await paid()) === before + 1);
+  await disconnect(t, "spend", body, isPaying, { decides: false });
+  await age(11);
+  const lookedUp = answered(made.app, "joinable-call");
+  const undecided = post("spend", body);
+  await lookedUp;
+  await mine();
+  t.match((await undecided).body, { replayed: true }, "outcome open: joined at any age");
+  await disconnect(t, "spend", body, async () => until(async () => (await paid()) === before + 2));
+  await allSettled();
+  await age(9);
+  t.match((await post("spend", body)).body, { replayed: true }, "after nine minutes: joined");
+  await disconnect(t, "spend", body, async () => until(async () => (await paid()) === before + 3));
+  await allSettled();
+  await age(11);
+  t.match(
+    await post("spend", body),
+    { status: 200, replayed: null },
+    "after eleven minutes: a new purchase",
+  );
+  t.equal(await paid(), before + 4);
+});
 
 t.test("the seller's response is kept as long as the outcome on chain is open", async (t) => {
   const body = fetching();

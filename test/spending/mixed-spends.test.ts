@@ -4,6 +4,7 @@ import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/
 import t from "tap";
 import { assertLedgerIsChain, market, PAYEE } from "../x402-client/market.ts";
 import { statusesOf } from "./ledger.helper.ts";
+import { spendAs } from "../helpers/call.ts";
 
 t.test("50 parallel payments by three interfaces at a limit of 10", async (t) => {
   const made = await market(t, {
@@ -22,11 +23,10 @@ t.test("50 parallel payments by three interfaces at a limit of 10", async (t) =>
 
   const interfaces = [
     async (index: number): Promise<boolean> => {
-      const answer = await app.inject({
-        method: "POST",
-        url: "/api/agents/spend",
-        headers: agent.headers,
-        payload: JSON.stringify({ recipient: PAYEE, amount: "0.001", memo: `${index}` }),
+      const answer = await spendAs(app, agent, {
+        recipient: PAYEE,
+        amount: "0.001",
+        memo: `${index}`,
       });
       if (answer.statusCode !== 200)
         t.equal(answer.json<{ code: string }>().code, "daily_limit_exceeded");

@@ -3,6 +3,7 @@ import * as fc from "fast-check";
 import t from "tap";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { csvCell } from "../../server/plugins/payments/history.ts";
+import { callApi } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 
@@ -158,12 +159,7 @@ t.test("overview: totals, and series without gaps", async (t) => {
     .slice(1)
     .map((b, i) => Date.parse(b.at) - Date.parse(body.hourly[i]?.at ?? ""));
   t.ok(steps.every((step) => step === 3_600_000));
-  await app.inject({
-    method: "POST",
-    url: `/api/agents/${agent.id}/archive`,
-    headers: owner.headers,
-    payload: "{}",
-  });
+  await callApi(app, owner, "POST", `/api/agents/${agent.id}/archive`, {});
   const later = await app.inject({ url: "/api/overview", headers: owner.headers });
   t.match(later.json(), { totals: { blocked24h: 1, agents: 1, activeAgents: 1 } });
   t.equal(

@@ -3,6 +3,7 @@
 import t from "tap";
 import { getAddress, type Hex } from "viem";
 import type { Payment } from "../../server/schemas/payments.ts";
+import { callApi, spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { isFullTier } from "../helpers/tier.ts";
@@ -32,11 +33,10 @@ t.test("a flood of different refusals", async (t) => {
   };
   const sum = (counts: readonly number[]): number => counts.reduce((all, one) => all + one, 0);
   const spend = async (nth: number, amount = "0.5") => {
-    const { statusCode, body } = await (nth % 2 === 0 ? app : replica.app).inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: agent.headers,
-      payload: JSON.stringify({ recipient: payeeNumber(nth), amount, memo: `memo ${nth}` }),
+    const { statusCode, body } = await spendAs(nth % 2 === 0 ? app : replica.app, agent, {
+      recipient: payeeNumber(nth),
+      amount,
+      memo: `memo ${nth}`,
     });
     return { statusCode, body: JSON.parse(body) as Record<string, unknown> };
   };
@@ -96,11 +96,8 @@ t.test("a flood of different refusals", async (t) => {
   t.match(await read(`/api/agents/${agent.id}`, owner.headers), { blocked24h: FLOOD });
 
   // Another rule has its own row, also above the limit.
-  const change = await app.inject({
-    method: "PATCH",
-    url: `/api/agents/${agent.id}`,
-    headers: owner.headers,
-    payload: JSON.stringify({ status: "paused" }),
+  const change = await callApi(app, owner, "PATCH", `/api/agents/${agent.id}`, {
+    status: "paused",
   });
   t.equal(change.statusCode, 200, change.body);
   for (const nth of [1, 2, 3]) t.match(await spend(nth), { body: { code: "agent_paused" } });
@@ -116,12 +113,7 @@ t.test("the next hour keeps single rows again", async (t) => {
     "UPDATE agents SET refusals = $2, refusals_hour = date_trunc('hour', now()) - interval '1 hour' WHERE id = $1",
     [agent.id, KEPT],
   );
-  const refused = await app.inject({
-    method: "POST",
-    url: "/api/agents/spend",
-    headers: agent.headers,
-    payload: JSON.stringify({ recipient: payeeNumber(1), amount: "0.5" }),
-  });
+  const refused = await spendAs(app, agent, { recipient: payeeNumber(1), amount: "0.5" });
   const { paymentId } = refused.json<{ paymentId: string }>();
   const kept = await app.inject({
     url: `/api/agents/me/payments/${paymentId}`,

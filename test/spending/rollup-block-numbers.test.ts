@@ -3,6 +3,7 @@
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import type { Hex } from "viem";
+import { spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { MULTICALL3 } from "../../server/local/chain-contracts.ts";
@@ -35,12 +36,7 @@ t.test("money that arrives after a payment can be spent again", async (t) => {
   for (let round = 0; round < 3; round += 1) {
     // Each round spends the whole balance.
     await chain.mint(agent.walletAddress, 1_000_000n);
-    const answer = await app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: agent.headers,
-      payload: JSON.stringify({ recipient: payee, amount: "1" }),
-    });
+    const answer = await spendAs(app, agent, { recipient: payee, amount: "1" });
     t.equal(answer.statusCode, 200, answer.body);
     const { paymentId } = answer.json<{ paymentId: string }>();
     const one = await app.inject({

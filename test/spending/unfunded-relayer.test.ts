@@ -2,6 +2,7 @@
 // work again once it is funded.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
@@ -12,13 +13,7 @@ t.test("a relayer without gas", async (t) => {
   const payee = privateKeyToAccount(generatePrivateKey()).address;
   const agent = await createAgent(context, await signIn(context), { allowlist: [payee] });
   await chain.mint(agent.walletAddress, 5_000_000n);
-  const spend = () =>
-    app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: agent.headers,
-      payload: JSON.stringify({ recipient: payee, amount: "1" }),
-    });
+  const spend = () => spendAs(app, agent, { recipient: payee, amount: "1" });
 
   await chain.testClient.setBalance({ address: chain.relayer.address, value: 0n });
   // Readiness and the payment check read the same cached balance: wait until it is seen.

@@ -4,6 +4,7 @@ import t, { type Test } from "tap";
 import type { Address, Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import type { FaultPoint } from "../../server/plugins/settlement/context.ts";
+import { callApi } from "../helpers/call.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { createAgent, signIn, type NewTestAgent, type SignedInOwner } from "../helpers/owner.ts";
 import { isFullTier } from "../helpers/tier.ts";
@@ -30,12 +31,7 @@ type Prepared = Parameters<SignedInOwner["account"]["signTypedData"]>[0];
 const path = (agent: NewTestAgent): string => `/api/agents/${agent.id}/withdrawals`;
 
 async function prepare({ app, owner }: World, agent: NewTestAgent, body: object) {
-  const answer = await app.inject({
-    method: "POST",
-    url: `${path(agent)}/prepare`,
-    headers: owner.headers,
-    payload: JSON.stringify(body),
-  });
+  const answer = await callApi(app, owner, "POST", `${path(agent)}/prepare`, body);
   if (answer.statusCode !== 200) throw new Error(answer.body);
   return answer.json<{ order: { amount: string }; typedData: Prepared }>();
 }

@@ -2,6 +2,7 @@
 import t from "tap";
 import { encodeDeployData, getAddress, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import { callApi, spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import walletArtifact from "../helpers/contracts/TestWallet.json" with { type: "json" };
 import {
@@ -149,33 +150,30 @@ t.test("any field changed after signing is refused", async (t) => {
   t.equal(await usdcOf(ctx, agent.walletAddress), 10n * usdc);
 });
 
-t.test(
-  "an order signed for something else is refused although its signature is valid",
-  async (t) => {
-    const [agent, other] = [await fundedAgent(), await fundedAgent()];
-    const prepared = await prepare(other, { amount: "1" });
-    const crossed = await execute(agent, {
-      order: prepared.order,
-      signature: await sign(owner.account, prepared),
-    });
-    t.equal(codeOf(crossed), "invalid_signature", "another agent's wallet");
+t.test("an order signed for something else is refused", async (t) => {
+  const [agent, other] = [await fundedAgent(), await fundedAgent()];
+  const prepared = await prepare(other, { amount: "1" });
+  const crossed = await execute(agent, {
+    order: prepared.order,
+    signature: await sign(owner.account, prepared),
+  });
+  t.equal(codeOf(crossed), "invalid_signature", "another agent's wallet");
 
-    const signedAs = async (change: Partial<Order>) => {
-      const fresh = await prepare(agent, { amount: "1" });
-      const changed = { ...fresh, order: { ...fresh.order, ...change } };
-      const signature = await sign(owner.account, changed);
-      return execute(agent, { order: changed.order, signature });
-    };
-    const now = Math.floor(Date.now() / 1000);
-    t.equal(codeOf(await signedAs({ deadline: String(now - 1) })), "signature_expired");
-    t.equal(codeOf(await signedAs({ deadline: String(now + 3600) })), "validation_failed");
-    t.equal(codeOf(await signedAs({ asset: owner.account.address })), "invalid_signature");
-    t.equal(codeOf(await signedAs({ amount: String(11n * usdc) })), "insufficient_funds");
-    t.equal(codeOf(await signedAs({ to: agent.walletAddress })), "invalid_address");
-    t.equal(codeOf(await signedAs({ amount: "0" })), "invalid_amount");
-    t.same(await statusesOf(ctx, agent.id), {});
-  },
-);
+  const signedAs = async (change: Partial<Order>) => {
+    const fresh = await prepare(agent, { amount: "1" });
+    const changed = { ...fresh, order: { ...fresh.order, ...change } };
+    const signature = await sign(owner.account, changed);
+    return execute(agent, { order: changed.order, signature });
+  };
+  const now = Math.floor(Date.now() / 1000);
+  t.equal(codeOf(await signedAs({ deadline: String(now - 1) })), "signature_expired");
+  t.equal(codeOf(await signedAs({ deadline: String(now + 3600) })), "validation_failed");
+  t.equal(codeOf(await signedAs({ asset: owner.account.address })), "invalid_signature");
+  t.equal(codeOf(await signedAs({ amount: String(11n * usdc) })), "insufficient_funds");
+  t.equal(codeOf(await signedAs({ to: agent.walletAddress })), "invalid_address");
+  t.equal(codeOf(await signedAs({ amount: "0" })), "invalid_amount");
+  t.same(await statusesOf(ctx, agent.id), {});
+});
 
 t.test("two parallel calls with one order: one executes", async (t) => {
   const agent = await fundedAgent();
@@ -208,43 +206,31 @@ t.test("in parallel with a spend: never more than the balance", async (t) => {
   const body = { order: prepared.order, signature: await sign(owner.account, prepared) };
   const [withdrawal, spend] = await Promise.all([
     execute(agent, body),
-    app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: agent.headers,
-      payload: JSON.stringify({ recipient: payee, amount: "3" }),
-    }),
+    spendAs(app, agent, { recipient: payee, amount: "3" }),
   ]);
   const statuses = [withdrawal.statusCode, spend.statusCode].sort((a, b) => a - b);
   t.same(statuses, [200, 402], "the second of them is refused for the balance");
 });
 
-t.test(
-  "works when paused, expired, without keys and at the limit, and counts against no limit",
-  async (t) => {
-    const agent = await fundedAgent({ dailyLimit: "1", allowlist: [] });
-    await app.inject({
-      method: "DELETE",
-      url: `/api/agents/${agent.id}/keys/${agent.keyId}`,
-      headers: owner.headers,
-    });
-    await database.pool.query(
-      "UPDATE agents SET status = 'paused', expires_at = now() - interval '1 day', daily_limit = 0 WHERE id = $1",
-      [agent.id],
-    );
-    const prepared = await prepare(agent, { amount: "2" });
-    const answer = await execute(agent, {
-      order: prepared.order,
-      signature: await sign(owner.account, prepared),
-    });
-    t.equal(answer.statusCode, 200, answer.body);
-    const { rows } = await database.pool.query(
-      "SELECT window_sum::int AS sum FROM agents WHERE id = $1",
-      [agent.id],
-    );
-    t.same(rows, [{ sum: 0 }]);
-  },
-);
+t.test("works when paused, expired and at the limit, and counts against none", async (t) => {
+  const agent = await fundedAgent({ dailyLimit: "1", allowlist: [] });
+  await callApi(app, owner, "DELETE", `/api/agents/${agent.id}/keys/${agent.keyId}`);
+  await database.pool.query(
+    "UPDATE agents SET status = 'paused', expires_at = now() - interval '1 day', daily_limit = 0 WHERE id = $1",
+    [agent.id],
+  );
+  const prepared = await prepare(agent, { amount: "2" });
+  const answer = await execute(agent, {
+    order: prepared.order,
+    signature: await sign(owner.account, prepared),
+  });
+  t.equal(answer.statusCode, 200, answer.body);
+  const { rows } = await database.pool.query(
+    "SELECT window_sum::int AS sum FROM agents WHERE id = $1",
+    [agent.id],
+  );
+  t.same(rows, [{ sum: 0 }]);
+});
 
 t.test("the agent of another owner is not found", async (t) => {
   const agent = await fundedAgent();

@@ -1,13 +1,6 @@
 // Goal: errors of many nodes are classified correctly, hand-made calldata equals a general encoder's, and only the token's own logs prove a payment.
 import t from "tap";
-import {
-  decodeFunctionData,
-  encodeAbiParameters,
-  encodeFunctionData,
-  multicall3Abi,
-  parseAbi,
-  type Hex,
-} from "viem";
+import { encodeAbiParameters, encodeFunctionData, parseAbi, type Hex } from "viem";
 import type { RpcLog } from "../../server/core/abi.ts";
 import {
   ChainRefusal,
@@ -16,7 +9,6 @@ import {
   revertText,
   type ChainErrorKind,
 } from "../../server/infra/chain/errors.ts";
-import { decodeAggregate, encodeAggregate } from "../../server/infra/chain/contracts.ts";
 import { cancelCalldata, transferCalldata } from "../../server/schemes/exact-eip3009/onchain.ts";
 import {
   AUTHORIZATION_CANCELED,
@@ -88,37 +80,13 @@ t.test("calldata equals viem's", async (t) => {
       args: [FROM, NONCE, long],
     }),
   );
-  const calls = [
-    { target: TOKEN, data: transferCalldata(AUTHORIZATION, long) },
-    { target: TO, data: "0x" as const },
-    { target: FROM, data: "0x1234" as const, mustSucceed: true },
-  ];
-  const decoded = decodeFunctionData({ abi: multicall3Abi, data: encodeAggregate(calls) });
-  t.equal(decoded.functionName, "aggregate3");
-  t.same(
-    (decoded.args[0] as { target: string; allowFailure: boolean; callData: Hex }[]).map((call) => ({
-      target: call.target.toLowerCase(),
-      data: call.callData,
-      allowFailure: call.allowFailure,
-    })),
-    calls.map(({ target, data }, index) => ({ target, data, allowFailure: index !== 2 })),
-  );
+});
+
+t.test("the text of a revert", async (t) => {
   const reason: Hex = `0x08c379a0${encodeAbiParameters([{ type: "string" }], ["FiatTokenV2: invalid signature"]).slice(2)}`;
-  const results = [
-    { success: true, data: "0x" as const },
-    { success: false, data: reason },
-    { success: true, data: `0x${"07".repeat(33)}` as const },
-  ];
-  const encoded = encodeAbiParameters(
-    [{ type: "tuple[]", components: [{ type: "bool" }, { type: "bytes" }] }],
-    [results.map(({ success, data }) => [success, data] as const)],
-  );
-  t.same(decodeAggregate(encoded, 3), results);
-  t.throws(() => decodeAggregate(encoded, 2), "another number of results than calls");
   t.equal(revertText(reason), "FiatTokenV2: invalid signature");
   t.equal(revertText("0x"), undefined, "out of gas has no text");
   t.equal(revertText("0x4e487b71"), undefined, "a panic has no text");
-  t.throws(() => decodeAggregate("0x", 1), "an account without code returns nothing");
 });
 
 t.test("errors of nodes are classified", async (t) => {

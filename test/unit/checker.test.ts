@@ -4,7 +4,8 @@ import { hashTypedData, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import type { PaymentReads } from "../../server/plugins/facilitator/chain-reads.ts";
 import { PaymentChecker } from "../../server/plugins/facilitator/verify.ts";
-import { ARC, bodyOf, TRANSFER_TYPES } from "./payment-samples.ts";
+import { transferOf } from "../helpers/eip3009.ts";
+import { ARC, bodyOf } from "./payment-samples.ts";
 
 const key = privateKeyToAccount(generatePrivateKey());
 const otherKey = privateKeyToAccount(generatePrivateKey());
@@ -47,14 +48,7 @@ async function payment(from: Address = key.address, signer = key, asset = ARC.us
   const { authorization } = body.paymentPayload.payload;
   const hash = hashTypedData({
     domain: { name: "USDC", version: "2", chainId: ARC.chainId, verifyingContract: asset },
-    types: TRANSFER_TYPES,
-    primaryType: "TransferWithAuthorization",
-    message: {
-      ...authorization,
-      value: BigInt(authorization.value),
-      validAfter: BigInt(authorization.validAfter),
-      validBefore: BigInt(authorization.validBefore),
-    },
+    ...transferOf(authorization),
   });
   body.paymentPayload.payload.signature = await signer.sign({ hash });
   body.paymentRequirements.asset = asset;

@@ -349,40 +349,37 @@ t.test("a withdrawal is in the next batch, however many came before", async () =
   );
 });
 
-t.test(
-  "a single payment on an idle lane leaves at once; under load it gathers with others",
-  async (t) => {
-    const lane = new Lane([rowOf(PLAIN, 0)], 30_000_000n);
-    await lane.claim();
-    t.equal(lane.takeReady()?.length, 1, "alone on an idle lane");
+t.test("a single payment leaves an idle lane at once; under load it gathers", async (t) => {
+  const lane = new Lane([rowOf(PLAIN, 0)], 30_000_000n);
+  await lane.claim();
+  t.equal(lane.takeReady()?.length, 1, "alone on an idle lane");
 
-    lane.waiting.push(rowOf(PLAIN, 1), rowOf(PLAIN, 2));
-    await lane.claim();
-    t.equal(lane.takeReady(), undefined, "two gather");
-    lane.nowMs += GATHER_MS - 1;
-    lane.waiting.push(rowOf(PLAIN, 3));
-    await lane.claim();
-    t.equal(lane.takeReady(), undefined);
-    lane.nowMs += 1;
-    t.equal(lane.takeReady()?.length, 3, "no longer than since the first of them");
+  lane.waiting.push(rowOf(PLAIN, 1), rowOf(PLAIN, 2));
+  await lane.claim();
+  t.equal(lane.takeReady(), undefined, "two gather");
+  lane.nowMs += GATHER_MS - 1;
+  lane.waiting.push(rowOf(PLAIN, 3));
+  await lane.claim();
+  t.equal(lane.takeReady(), undefined);
+  lane.nowMs += 1;
+  t.equal(lane.takeReady()?.length, 3, "no longer than since the first of them");
 
-    lane.waiting.push(rowOf(PLAIN, 4));
-    await lane.claim();
-    t.equal(lane.takeReady(), undefined, "after a shared batch a single one gathers too");
-    t.equal(lane.takeBatch()?.length, 1);
-    lane.nowMs += 8 * GATHER_MS;
-    lane.waiting.push(rowOf(PLAIN, 5));
-    await lane.claim();
-    t.equal(lane.takeReady()?.length, 1, "two blocks after a shared batch the load is over");
+  lane.waiting.push(rowOf(PLAIN, 4));
+  await lane.claim();
+  t.equal(lane.takeReady(), undefined, "after a shared batch a single one gathers too");
+  t.equal(lane.takeBatch()?.length, 1);
+  lane.nowMs += 8 * GATHER_MS;
+  lane.waiting.push(rowOf(PLAIN, 5));
+  await lane.claim();
+  t.equal(lane.takeReady()?.length, 1, "two blocks after a shared batch the load is over");
 
-    lane.ahead.push(lane.sent[0] ?? []);
-    lane.waiting.push(rowOf(PLAIN, 6));
-    await lane.claim();
-    t.equal(lane.takeReady(), undefined, "behind another transaction it gathers");
+  lane.ahead.push(lane.sent[0] ?? []);
+  lane.waiting.push(rowOf(PLAIN, 6));
+  await lane.claim();
+  t.equal(lane.takeReady(), undefined, "behind another transaction it gathers");
 
-    lane.waiting.push(rowOf({ ...PLAIN, class: 0 }, 7));
-    await lane.claim();
-    const ids = lane.takeReady()?.map(({ record }) => record.id);
-    t.same(ids, ["pay_7", "pay_6"], "a withdrawal waits for no others");
-  },
-);
+  lane.waiting.push(rowOf({ ...PLAIN, class: 0 }, 7));
+  await lane.claim();
+  const ids = lane.takeReady()?.map(({ record }) => record.id);
+  t.same(ids, ["pay_7", "pay_6"], "a withdrawal waits for no others");
+});

@@ -99,20 +99,17 @@ t.test("the web app and the server write and read the same amounts", async () =>
 const wei = upTo(10n ** 14n);
 const price = fc.bigInt({ min: 1n, max: 10n ** 11n });
 
-t.test(
-  "a cost is rounded up by less than a unit, and the sum of parts is never below the whole",
-  async () => {
-    fc.assert(
-      fc.property(upTo(10n ** 24n), upTo(10n ** 24n), price, (one, other, price) => {
-        const cost = costOf(one, price);
-        const exact = one * price;
-        const isRound = cost * 1_000_000n >= exact && cost * 1_000_000n - exact < 1_000_000n;
-        return isRound && costOf(one, price) + costOf(other, price) >= costOf(one + other, price);
-      }),
-      { numRuns: 2_000 },
-    );
-  },
-);
+t.test("a cost is rounded up by less than a unit, and parts cover the whole", async () => {
+  fc.assert(
+    fc.property(upTo(10n ** 24n), upTo(10n ** 24n), price, (one, other, price) => {
+      const cost = costOf(one, price);
+      const exact = one * price;
+      const isRound = cost * 1_000_000n >= exact && cost * 1_000_000n - exact < 1_000_000n;
+      return isRound && costOf(one, price) + costOf(other, price) >= costOf(one + other, price);
+    }),
+    { numRuns: 2_000 },
+  );
+});
 
 t.test("used gas is never shown as less, nor as nothing", async () => {
   fc.assert(
@@ -154,79 +151,72 @@ t.test("a gas reservation covers the current price and ends at the caps", async 
   );
 });
 
-t.test(
-  "a receipt's cost is its gas at its price, or at the offered fee where it has no price",
-  async () => {
-    const hex = (value: bigint) => `0x${value.toString(16)}` as const;
-    fc.assert(
-      fc.property(
-        wei,
-        wei,
-        wei,
-        fc.option(wei),
-        fc.option(wei),
-        (gasUsed, offered, other, paid, l1) => {
-          const receipt = {
-            transactionHash: "0x0a",
-            gasUsed: hex(gasUsed),
-            ...(paid !== null && paid > 0n && { effectiveGasPrice: hex(paid) }),
-            ...(l1 !== null && { l1Fee: hex(l1) }),
-          } as unknown as Parameters<typeof gasCostOf>[2];
-          const attempts = [
-            { hash: "0x0b", maxFeeWei: other },
-            { hash: "0x0a", maxFeeWei: offered },
-          ] as unknown as Parameters<typeof gasCostOf>[1]["attempts"];
-          const network = { nativePriceAtomic: 1_000_000n } as Parameters<
-            typeof gasCostOf
-          >[0]["network"];
-          const each = paid !== null && paid > 0n ? paid : offered;
-          return gasCostOf({ network }, { attempts }, receipt) === gasUsed * each + (l1 ?? 0n);
-        },
-      ),
-      { numRuns: 1_000 },
-    );
-  },
-);
+t.test("a receipt's cost is its gas at its price, or at the offered fee", async () => {
+  const hex = (value: bigint) => `0x${value.toString(16)}` as const;
+  fc.assert(
+    fc.property(
+      wei,
+      wei,
+      wei,
+      fc.option(wei),
+      fc.option(wei),
+      (gasUsed, offered, other, paid, l1) => {
+        const receipt = {
+          transactionHash: "0x0a",
+          gasUsed: hex(gasUsed),
+          ...(paid !== null && paid > 0n && { effectiveGasPrice: hex(paid) }),
+          ...(l1 !== null && { l1Fee: hex(l1) }),
+        } as unknown as Parameters<typeof gasCostOf>[2];
+        const attempts = [
+          { hash: "0x0b", maxFeeWei: other },
+          { hash: "0x0a", maxFeeWei: offered },
+        ] as unknown as Parameters<typeof gasCostOf>[1]["attempts"];
+        const network = { nativePriceAtomic: 1_000_000n } as Parameters<
+          typeof gasCostOf
+        >[0]["network"];
+        const each = paid !== null && paid > 0n ? paid : offered;
+        return gasCostOf({ network }, { attempts }, receipt) === gasUsed * each + (l1 ?? 0n);
+      },
+    ),
+    { numRuns: 1_000 },
+  );
+});
 
-t.test(
-  "an operator's gas budget changes the named shares or is a problem; nothing is read in part",
-  async () => {
-    const names = Object.keys(GAS_BUDGET) as GasBudgetName[];
-    const name = fc.oneof(
-      { weight: 4, arbitrary: fc.constantFrom(...names) },
-      fc.constantFrom("payers", "", "toString", "__proto__", "payer "),
-    );
-    const usdc = fc.oneof(
-      { weight: 3, arbitrary: upTo(10n ** 12n).map(formatAtomic) },
-      fc.constantFrom("", "-1", "1e3", "1.0000001", "1=2", "=1", "01", "9".repeat(17), "1 USDC"),
-    );
-    fc.assert(
-      fc.property(fc.array(fc.tuple(name, usdc), { maxLength: 4 }), (entries) => {
-        const text = entries.map(([name, usdc]) => `${name}=${usdc}`).join(", ");
-        const { value: budget, reasons } = outcomeOf(() => readGasBudget(text));
-        const expected = new Map<string, bigint>();
-        let wrong = 0;
-        for (const [name, usdc] of entries) {
-          const [whole = "", part = ""] = usdc.split(".");
-          const isRight =
-            names.includes(name as GasBudgetName) &&
-            /^(0|[1-9][0-9]*)(\.[0-9]{1,6})?$/.test(usdc) &&
-            usdc.length <= 16;
-          if (isRight) expected.set(name, BigInt(whole + part.padEnd(6, "0")) * 10n ** 12n);
-          else wrong += 1;
-        }
-        return (
-          reasons.length === wrong &&
-          names.every(
-            (name) =>
-              budget[name] === (expected.get(name) ?? BigInt(GAS_BUDGET[name]) * 10n ** 18n),
-          )
-        );
-      }),
-      { numRuns: 1_000 },
-    );
-  },
-);
+t.test("a gas budget changes the named shares, or is a problem as a whole", async () => {
+  const names = Object.keys(GAS_BUDGET) as GasBudgetName[];
+  const name = fc.oneof(
+    { weight: 4, arbitrary: fc.constantFrom(...names) },
+    fc.constantFrom("payers", "", "toString", "__proto__", "payer "),
+  );
+  const usdc = fc.oneof(
+    { weight: 3, arbitrary: upTo(10n ** 12n).map(formatAtomic) },
+    fc.constantFrom("", "-1", "1e3", "1.0000001", "1=2", "=1", "01", "9".repeat(17), "1 USDC"),
+  );
+  fc.assert(
+    fc.property(fc.array(fc.tuple(name, usdc), { maxLength: 4 }), (entries) => {
+      const text = entries.map(([name, usdc]) => `${name}=${usdc}`).join(", ");
+      const { value: budget, reasons } = outcomeOf(() => readGasBudget(text));
+      const expected = new Map<string, bigint>();
+      let wrong = 0;
+      for (const [name, usdc] of entries) {
+        const [whole = "", part = ""] = usdc.split(".");
+        const isRight =
+          names.includes(name as GasBudgetName) &&
+          /^(0|[1-9][0-9]*)(\.[0-9]{1,6})?$/.test(usdc) &&
+          usdc.length <= 16;
+        if (isRight) expected.set(name, BigInt(whole + part.padEnd(6, "0")) * 10n ** 12n);
+        else wrong += 1;
+      }
+      return (
+        reasons.length === wrong &&
+        names.every(
+          (name) => budget[name] === (expected.get(name) ?? BigInt(GAS_BUDGET[name]) * 10n ** 18n),
+        )
+      );
+    }),
+    { numRuns: 1_000 },
+  );
+});
 
 t.test("each payment is charged to one share, and only to its own accounts", async () => {
   const address = fc.stringMatching(/^0x[0-9a-fA-F]{40}$/);

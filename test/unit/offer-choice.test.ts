@@ -1,7 +1,6 @@
 // Goal: of a seller's offers the cheapest payable one is chosen, ties go to the agent's network, and every refusal has a reason.
 import t from "tap";
 import type { Address } from "viem";
-import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
 import { exactEip3009 } from "../../server/schemes/exact-eip3009/index.ts";
 import type { Scheme } from "../../server/schemes/scheme.ts";
 import {
@@ -14,16 +13,8 @@ import {
 import { offeredFor } from "../../server/plugins/payments/evidence.ts";
 import { parseOffer } from "../../server/plugins/x402-client/ask.ts";
 import type { OfferedTerms } from "../../server/plugins/x402-client/terms.ts";
+import { ARC, BASE_SEPOLIA as BASE, PAYEE, PAYER as WALLET } from "./payment-samples.ts";
 
-const known = (id: string): NetworkFacts => {
-  const network = findNetwork(id);
-  if (!network) throw new Error(id);
-  return network;
-};
-const ARC = known("eip155:5042002");
-const BASE = known("base-sepolia");
-const WALLET: Address = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
-const PAYEE: Address = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
 const OTHER: Address = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
 
 const CANCELABLE: Scheme = exactEip3009;

@@ -18,7 +18,8 @@ import type { ChainRpc } from "../../server/infra/chain/rpc.ts";
 import { ChainPaymentReads } from "../../server/plugins/facilitator/chain-reads.ts";
 import { PaymentChecker } from "../../server/plugins/facilitator/verify.ts";
 import { toBatchItem, transactionOf } from "../../server/plugins/settlement/batch.ts";
-import { ARC, bodyOf, recordOf, TRANSFER_TYPES } from "./payment-samples.ts";
+import { transferOf } from "../helpers/eip3009.ts";
+import { ARC, bodyOf, recordOf } from "./payment-samples.ts";
 
 const TOKEN_ABI = parseAbi([
   "function transferWithAuthorization(address from, address to, uint256 value, uint256 validAfter, uint256 validBefore, bytes32 nonce, uint8 v, bytes32 r, bytes32 s)",
@@ -83,14 +84,7 @@ async function signed(from: Address = key.address): Promise<{ body: Body; signat
       chainId: ARC.chainId,
       verifyingContract: ARC.usdc.address,
     },
-    types: TRANSFER_TYPES,
-    primaryType: "TransferWithAuthorization",
-    message: {
-      ...authorization,
-      value: BigInt(authorization.value),
-      validAfter: BigInt(authorization.validAfter),
-      validBefore: BigInt(authorization.validBefore),
-    },
+    ...transferOf(authorization),
   });
   return { body, signature };
 }
@@ -149,25 +143,22 @@ t.test("the signature bytes of a contract are not changed", async (t) => {
   t.same(tokenCall(sent.calldata), [Number(v), r, s], "the token joins them to the same 65 bytes");
 });
 
-t.test(
-  "a wallet that is deployed first: the same two calls, and the transfer must succeed",
-  async (t) => {
-    const { body, signature } = await signed(WALLET);
-    const envelope = serializeErc6492Signature({ address: FACTORY, data: "0xc0de", signature });
-    const { checked, sent, item } = await checkedAndSent(shown(body, envelope), []);
-    const callsOf = (data: Hex) => {
-      const { args } = decodeFunctionData({ abi: multicall3Abi, data });
-      return args[0] as { target: Address; allowFailure: boolean; callData: Hex }[];
-    };
-    const checkedCalls = callsOf(checked ?? "0x");
-    t.same(
-      checkedCalls.map(({ target, callData }) => ({ target, callData })),
-      callsOf(sent.calldata).map(({ target, callData }) => ({ target, callData })),
-    );
-    t.same(
-      callsOf(sent.calldata).map(({ allowFailure }) => allowFailure),
-      [true, false],
-    );
-    t.equal(item.gas, 1_800_000n, "gas for its deployment");
-  },
-);
+t.test("a wallet deployed first: the same two calls; the transfer must succeed", async (t) => {
+  const { body, signature } = await signed(WALLET);
+  const envelope = serializeErc6492Signature({ address: FACTORY, data: "0xc0de", signature });
+  const { checked, sent, item } = await checkedAndSent(shown(body, envelope), []);
+  const callsOf = (data: Hex) => {
+    const { args } = decodeFunctionData({ abi: multicall3Abi, data });
+    return args[0] as { target: Address; allowFailure: boolean; callData: Hex }[];
+  };
+  const checkedCalls = callsOf(checked ?? "0x");
+  t.same(
+    checkedCalls.map(({ target, callData }) => ({ target, callData })),
+    callsOf(sent.calldata).map(({ target, callData }) => ({ target, callData })),
+  );
+  t.same(
+    callsOf(sent.calldata).map(({ allowFailure }) => allowFailure),
+    [true, false],
+  );
+  t.equal(item.gas, 1_800_000n, "gas for its deployment");
+});

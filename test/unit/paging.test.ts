@@ -96,27 +96,24 @@ t.test("rows deleted meanwhile hide no other", async () => {
   );
 });
 
-t.test(
-  "a cursor is one text for one place, and any other text is refused or names one place",
-  async (t) => {
-    fc.assert(
-      fc.property(
-        fc.bigInt({ min: 0n, max: 10n ** 16n - 1n }),
-        fc.stringMatching(/^[A-Za-z0-9_]{1,64}$/),
-        fc.nat(),
-        fc.constantFrom("", "=", "x", "\n", "A", "%"),
-        (createdAtMicros, id, at, other) => {
-          const cursor = encodeCursor({ createdAtMicros, id });
-          if (!/^[A-Za-z0-9_-]+$/.test(cursor)) return false;
-          const found = decodeCursor(cursor);
-          if (found?.createdAtMicros !== createdAtMicros || found.id !== id) return false;
-          const index = at % cursor.length;
-          const altered = decodeCursor(cursor.slice(0, index) + other + cursor.slice(index + 1));
-          return altered === undefined || /^[A-Za-z0-9_]{1,64}$/.test(altered.id);
-        },
-      ),
-      { numRuns: 1_000 },
-    );
-    t.same(readPage({}), { limit: DEFAULT_PAGE_SIZE, after: undefined });
-  },
-);
+t.test("a cursor is one text for one place; any other is refused or names one", async (t) => {
+  fc.assert(
+    fc.property(
+      fc.bigInt({ min: 0n, max: 10n ** 16n - 1n }),
+      fc.stringMatching(/^[A-Za-z0-9_]{1,64}$/),
+      fc.nat(),
+      fc.constantFrom("", "=", "x", "\n", "A", "%"),
+      (createdAtMicros, id, at, other) => {
+        const cursor = encodeCursor({ createdAtMicros, id });
+        if (!/^[A-Za-z0-9_-]+$/.test(cursor)) return false;
+        const found = decodeCursor(cursor);
+        if (found?.createdAtMicros !== createdAtMicros || found.id !== id) return false;
+        const index = at % cursor.length;
+        const altered = decodeCursor(cursor.slice(0, index) + other + cursor.slice(index + 1));
+        return altered === undefined || /^[A-Za-z0-9_]{1,64}$/.test(altered.id);
+      },
+    ),
+    { numRuns: 1_000 },
+  );
+  t.same(readPage({}), { limit: DEFAULT_PAGE_SIZE, after: undefined });
+});

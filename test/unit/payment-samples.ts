@@ -4,8 +4,6 @@ import type { SignedAuthorization } from "../../server/core/authorization.ts";
 import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
 import type { SettlementRecord } from "../../server/plugins/settlement/types.ts";
 
-export { TRANSFER_TYPES } from "../facilitator/payments.ts";
-
 function known(id: string): NetworkFacts {
   const network = findNetwork(id);
   if (!network) throw new Error(id);

@@ -67,24 +67,21 @@ t.test("only a status of success is a delivery, and only 410 ends it", async () 
   );
 });
 
-t.test(
-  "a listing is probed less often the longer it fails, but at least every seven hours",
-  async (t) => {
-    fc.assert(
-      fc.property(fc.nat({ max: 10_000 }), chance, chance, (failures, one, other) => {
-        const wait = nextProbeInMs(failures, () => one);
-        const base = failures === 0 ? 15 : Math.min(2 ** Math.min(failures - 1, 30), 360);
-        const isNear = wait >= base * MINUTE_MS * 0.899 && wait <= base * MINUTE_MS * 1.101;
-        // Where the jitter ranges of two delays do not overlap, the later delay is longer.
-        const isGrowing =
-          failures === 0 || base >= 360 || nextProbeInMs(failures + 2, () => other) > wait;
-        return isNear && isGrowing && Number.isSafeInteger(wait);
-      }),
-      { numRuns: 2_000 },
-    );
-    t.ok(nextProbeInMs(20) < 7 * 60 * MINUTE_MS);
-  },
-);
+t.test("a failing listing is probed ever less, but at least every seven hours", async (t) => {
+  fc.assert(
+    fc.property(fc.nat({ max: 10_000 }), chance, chance, (failures, one, other) => {
+      const wait = nextProbeInMs(failures, () => one);
+      const base = failures === 0 ? 15 : Math.min(2 ** Math.min(failures - 1, 30), 360);
+      const isNear = wait >= base * MINUTE_MS * 0.899 && wait <= base * MINUTE_MS * 1.101;
+      // Where the jitter ranges of two delays do not overlap, the later delay is longer.
+      const isGrowing =
+        failures === 0 || base >= 360 || nextProbeInMs(failures + 2, () => other) > wait;
+      return isNear && isGrowing && Number.isSafeInteger(wait);
+    }),
+    { numRuns: 2_000 },
+  );
+  t.ok(nextProbeInMs(20) < 7 * 60 * MINUTE_MS);
+});
 
 const wei = fc.bigInt({ min: 0n, max: 10n ** 12n });
 const caps = fc.record({ maxFeeWei: wei, priorityFeeWei: wei });
@@ -159,106 +156,100 @@ const shown = fc
     };
   });
 
-t.test(
-  "a signed payment is sent once, and a second time only where that cannot act twice",
-  async () => {
-    await fc.assert(
-      fc.asyncProperty(
-        fc.array(shown, { minLength: 3, maxLength: 3 }),
-        fc.constantFrom("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
-        fc.integer({ min: 1, max: 60_000 }),
-        fc.integer({ min: 1, max: 60_000 }),
-        async (answers, method, timeoutMs, secondMs) => {
-          const calls: number[] = [];
-          const show = async (target: TargetRequest) => {
-            calls.push(target.timeoutMs);
-            return answers[calls.length - 1] as ProofResponse;
-          };
-          const target = { method, timeoutMs, url: new URL("https://a.example") } as TargetRequest;
-          const found = await sendAtMostTwice(show, target, secondMs);
-          const [first, second] = answers as [ProofResponse, ProofResponse];
-          const mayRepeat =
-            first.kind === "failed" &&
-            (first.how === "timeout" || first.how === "broken") &&
-            (method === "GET" || method === "HEAD" || first.neverSent === true);
-          const isBounded = (calls[1] ?? 0) <= Math.min(timeoutMs, secondMs);
-          if (calls.length !== (mayRepeat ? 2 : 1) || calls[0] !== timeoutMs || !isBounded)
-            return false;
-          if (!mayRepeat) return found === first;
-          if (second.kind === "delivered") return found === second;
-          return (
-            found.kind === "failed" &&
-            found.how === first.how &&
-            found.seen === (first.seen ?? second.seen)
-          );
-        },
-      ),
-      { numRuns: 1_000 },
-    );
-  },
-);
+t.test("a signed payment is sent again only where that cannot act twice", async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(shown, { minLength: 3, maxLength: 3 }),
+      fc.constantFrom("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
+      fc.integer({ min: 1, max: 60_000 }),
+      fc.integer({ min: 1, max: 60_000 }),
+      async (answers, method, timeoutMs, secondMs) => {
+        const calls: number[] = [];
+        const show = async (target: TargetRequest) => {
+          calls.push(target.timeoutMs);
+          return answers[calls.length - 1] as ProofResponse;
+        };
+        const target = { method, timeoutMs, url: new URL("https://a.example") } as TargetRequest;
+        const found = await sendAtMostTwice(show, target, secondMs);
+        const [first, second] = answers as [ProofResponse, ProofResponse];
+        const mayRepeat =
+          first.kind === "failed" &&
+          (first.how === "timeout" || first.how === "broken") &&
+          (method === "GET" || method === "HEAD" || first.neverSent === true);
+        const isBounded = (calls[1] ?? 0) <= Math.min(timeoutMs, secondMs);
+        if (calls.length !== (mayRepeat ? 2 : 1) || calls[0] !== timeoutMs || !isBounded)
+          return false;
+        if (!mayRepeat) return found === first;
+        if (second.kind === "delivered") return found === second;
+        return (
+          found.kind === "failed" &&
+          found.how === first.how &&
+          found.seen === (first.seen ?? second.seen)
+        );
+      },
+    ),
+    { numRuns: 1_000 },
+  );
+});
 
-t.test(
-  "a round of probes: one at a time for each host, up to its share, and every host is probed",
-  async () => {
-    const hosts = ["a", "b", "c", "d", "e"];
-    await fc.assert(
-      fc.asyncProperty(
-        fc.array(fc.record({ host: fc.constantFrom(...hosts), ticks: fc.nat({ max: 4 }) }), {
-          maxLength: 40,
-        }),
-        fc.integer({ min: 1, max: 4 }),
-        fc.integer({ min: 1, max: 4 }),
-        fc.nat({ max: 8 }),
-        async (items, inFlight, perHost, claimTicks) => {
-          const due = [...items];
-          const running = new Map<string, number>();
-          const probed = new Map<string, number>();
-          let most = 0;
-          const count = await probeRound(
-            {
-              claim: async (limit, except) => {
-                const picked: typeof due = [];
-                for (const item of due) {
-                  const isTaken = picked.some(({ host }) => host === item.host);
-                  if (picked.length < limit && !except.includes(item.host) && !isTaken)
-                    picked.push(item);
-                }
-                for (const item of picked) due.splice(due.indexOf(item), 1);
-                // A host that was busy at the claim may be free when the claim returns.
-                for (let tick = 0; tick < claimTicks; tick += 1) await Promise.resolve();
-                return picked;
-              },
-              probe: async ({ host, ticks }) => {
-                const now = (running.get(host) ?? 0) + 1;
-                running.set(host, now);
-                if (now > 1) throw new Error("twice at a time");
-                most = Math.max(
-                  most,
-                  [...running.values()].reduce((sum, one) => sum + one, 0),
-                );
-                for (let tick = 0; tick < ticks; tick += 1) await Promise.resolve();
-                running.set(host, now - 1);
-                probed.set(host, (probed.get(host) ?? 0) + 1);
-              },
-              isStopping: () => false,
+t.test("a round of probes: one at a time for each host, and every host in turn", async () => {
+  const hosts = ["a", "b", "c", "d", "e"];
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.record({ host: fc.constantFrom(...hosts), ticks: fc.nat({ max: 4 }) }), {
+        maxLength: 40,
+      }),
+      fc.integer({ min: 1, max: 4 }),
+      fc.integer({ min: 1, max: 4 }),
+      fc.nat({ max: 8 }),
+      async (items, inFlight, perHost, claimTicks) => {
+        const due = [...items];
+        const running = new Map<string, number>();
+        const probed = new Map<string, number>();
+        let most = 0;
+        const count = await probeRound(
+          {
+            claim: async (limit, except) => {
+              const picked: typeof due = [];
+              for (const item of due) {
+                const isTaken = picked.some(({ host }) => host === item.host);
+                if (picked.length < limit && !except.includes(item.host) && !isTaken)
+                  picked.push(item);
+              }
+              for (const item of picked) due.splice(due.indexOf(item), 1);
+              // A host that was busy at the claim may be free when the claim returns.
+              for (let tick = 0; tick < claimTicks; tick += 1) await Promise.resolve();
+              return picked;
             },
-            { inFlight, roundMs: 600_000, perHost, slowMs: 600_000 },
-          );
-          const wanted = hosts.map((host) =>
-            Math.min(items.filter((item) => item.host === host).length, perHost),
-          );
-          return (
-            most <= inFlight &&
-            count === wanted.reduce((sum, one) => sum + one, 0) &&
-            hosts.every((host, index) => (probed.get(host) ?? 0) === wanted[index])
-          );
-        },
-      ),
-      { numRuns: 200 },
-    );
-  },
-);
+            probe: async ({ host, ticks }) => {
+              const now = (running.get(host) ?? 0) + 1;
+              running.set(host, now);
+              if (now > 1) throw new Error("twice at a time");
+              most = Math.max(
+                most,
+                [...running.values()].reduce((sum, one) => sum + one, 0),
+              );
+              for (let tick = 0; tick < ticks; tick += 1) await Promise.resolve();
+              running.set(host, now - 1);
+              probed.set(host, (probed.get(host) ?? 0) + 1);
+            },
+            isStopping: () => false,
+          },
+          { inFlight, roundMs: 600_000, perHost, slowMs: 600_000 },
+        );
+        const wanted = hosts.map((host) =>
+          Math.min(items.filter((item) => item.host === host).length, perHost),
+        );
+        return (
+          most <= inFlight &&
+          count === wanted.reduce((sum, one) => sum + one, 0) &&
+          hosts.every((host, index) => (probed.get(host) ?? 0) === wanted[index])
+        );
+      },
+    ),
+    { numRuns: 200 },
+  );
+});
 
 t.test("a round continues when a busy host became free during the claim", async (t) => {
   const calls: (readonly string[])[] = [];
@@ -284,51 +275,48 @@ t.test("a round continues when a busy host became free during the claim", async 
   t.equal(count, 3);
 });
 
-t.test(
-  "the agent lock runs one statement at a time, in order, and refuses calls above its queue limit at once",
-  async () => {
-    await fc.assert(
-      fc.asyncProperty(
-        fc.array(fc.record({ agent: fc.constantFrom("a", "b"), fails: fc.boolean() }), {
-          minLength: 1,
-          maxLength: 12,
-        }),
-        fc.integer({ min: 0, max: 4 }),
-        async (calls, maxWaiting) => {
-          const lock = new AgentLock({ maxWaiting, maxWaitMs: 600_000 });
-          const inside = new Map<string, number>();
-          const began: number[] = [];
-          const ends = await Promise.allSettled(
-            calls.map(({ agent, fails }, index) =>
-              lock.take(agent, async () => {
-                const now = (inside.get(agent) ?? 0) + 1;
-                inside.set(agent, now);
-                began.push(index);
-                await Promise.resolve();
-                inside.set(agent, now - 1);
-                if (now > 1) throw new Error("two at once");
-                if (fails) throw new Error("as it should");
-              }),
-            ),
+t.test("the agent lock runs one statement at a time, and refuses beyond its queue", async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.record({ agent: fc.constantFrom("a", "b"), fails: fc.boolean() }), {
+        minLength: 1,
+        maxLength: 12,
+      }),
+      fc.integer({ min: 0, max: 4 }),
+      async (calls, maxWaiting) => {
+        const lock = new AgentLock({ maxWaiting, maxWaitMs: 600_000 });
+        const inside = new Map<string, number>();
+        const began: number[] = [];
+        const ends = await Promise.allSettled(
+          calls.map(({ agent, fails }, index) =>
+            lock.take(agent, async () => {
+              const now = (inside.get(agent) ?? 0) + 1;
+              inside.set(agent, now);
+              began.push(index);
+              await Promise.resolve();
+              inside.set(agent, now - 1);
+              if (now > 1) throw new Error("two at once");
+              if (fails) throw new Error("as it should");
+            }),
+          ),
+        );
+        return ["a", "b"].every((agent) => {
+          const own = calls.flatMap((call, index) => (call.agent === agent ? [index] : []));
+          // One runs, `maxWaiting` wait, and the others are refused at once without having started.
+          const served = own.slice(0, maxWaiting + 1);
+          const inOrder = began.filter((index) => own.includes(index));
+          return (
+            inOrder.join() === served.join() &&
+            own.every((index) => {
+              const end = ends[index];
+              const message = end?.status === "rejected" ? String(end.reason) : "";
+              if (!served.includes(index)) return /agent_busy|busy/i.test(message);
+              return calls[index]?.fails ? message.includes("as it should") : message === "";
+            })
           );
-          return ["a", "b"].every((agent) => {
-            const own = calls.flatMap((call, index) => (call.agent === agent ? [index] : []));
-            // One runs, `maxWaiting` wait, and the others are refused at once without having started.
-            const served = own.slice(0, maxWaiting + 1);
-            const inOrder = began.filter((index) => own.includes(index));
-            return (
-              inOrder.join() === served.join() &&
-              own.every((index) => {
-                const end = ends[index];
-                const message = end?.status === "rejected" ? String(end.reason) : "";
-                if (!served.includes(index)) return /agent_busy|busy/i.test(message);
-                return calls[index]?.fails ? message.includes("as it should") : message === "";
-              })
-            );
-          });
-        },
-      ),
-      { numRuns: 300 },
-    );
-  },
-);
+        });
+      },
+    ),
+    { numRuns: 300 },
+  );
+});

@@ -3,7 +3,6 @@ import { Registry } from "prom-client";
 import t from "tap";
 import type { Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
 import { ApiError } from "../../server/errors.ts";
 import type { Sql } from "../../server/infra/db/pool.ts";
 import { callerOf, Settler } from "../../server/plugins/facilitator/settle.ts";
@@ -15,17 +14,12 @@ import type {
   SettlementOutcome,
   SettlementRow,
 } from "../../server/plugins/settlement/types.ts";
+import { transferOf } from "../helpers/eip3009.ts";
+import { ARC, PAYEE } from "./payment-samples.ts";
 
 type SettlerArgs = ConstructorParameters<typeof Settler>[0];
 type SettleOptions = Parameters<Settler["settle"]>[1];
 
-const known = (id: string): NetworkFacts => {
-  const network = findNetwork(id);
-  if (!network) throw new Error(id);
-  return network;
-};
-const ARC = known("eip155:5042002");
-const PAYEE = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
 const OTHER = "0x90F79bf6EB2c4f870365E785982E1f101E93b906";
 const HASH: Hex = `0x${"ab".repeat(32)}`;
 const payer = privateKeyToAccount(generatePrivateKey());
@@ -49,25 +43,7 @@ async function sign(over: Partial<Record<keyof typeof transfer, string>> = {}) {
       chainId: ARC.chainId,
       verifyingContract: ARC.usdc.address,
     },
-    types: {
-      TransferWithAuthorization: [
-        { name: "from", type: "address" },
-        { name: "to", type: "address" },
-        { name: "value", type: "uint256" },
-        { name: "validAfter", type: "uint256" },
-        { name: "validBefore", type: "uint256" },
-        { name: "nonce", type: "bytes32" },
-      ],
-    },
-    primaryType: "TransferWithAuthorization",
-    message: {
-      from: payer.address,
-      to: authorization.to as Hex,
-      value: BigInt(authorization.value),
-      validAfter: BigInt(authorization.validAfter),
-      validBefore: BigInt(authorization.validBefore),
-      nonce: authorization.nonce as Hex,
-    },
+    ...transferOf(authorization as Parameters<typeof transferOf>[0]),
   });
   const requirements = {
     scheme: "exact",
@@ -307,18 +283,15 @@ t.test("a first caller with a key can repeat: no other receives its success", as
   t.notOk(log.includes("claim"));
 });
 
-t.test(
-  "a key is another caller's where the first had none; without a key success is returned once",
-  async (t) => {
-    const { settle, log } = settlerWith({ known: rowOf() });
-    t.match(await settle({ idempotencyKey: "any" }), duplicate);
-    t.notOk(log.includes("claim"), "its success is still unclaimed");
-    const elsewhere = structuredClone(body);
-    Object.assign(elsewhere.paymentPayload, { resource: { url: "http://localhost/other" } });
-    t.match(await settle({}, elsewhere), success, "no part of a body proves who the caller is");
-    t.match(await settle(), duplicate);
-  },
-);
+t.test("a key is another caller's where the first had none", async (t) => {
+  const { settle, log } = settlerWith({ known: rowOf() });
+  t.match(await settle({ idempotencyKey: "any" }), duplicate);
+  t.notOk(log.includes("claim"), "its success is still unclaimed");
+  const elsewhere = structuredClone(body);
+  Object.assign(elsewhere.paymentPayload, { resource: { url: "http://localhost/other" } });
+  t.match(await settle({}, elsewhere), success, "no part of a body proves who the caller is");
+  t.match(await settle(), duplicate);
+});
 
 t.test("the same key with another body is another caller", async (t) => {
   const bodyHash = new Uint8Array(32);
@@ -412,22 +385,19 @@ t.test("an agent's own payment, submitted by a seller, is relayed for the seller
   }
 });
 
-t.test(
-  "a request without a key that attaches an agent's payment is the first, and does not wait",
-  async (t) => {
-    const attaches = rowOf({ kind: "x402", agentId: "agt_1", ...justSettled });
-    const { settle } = settlerWith({
-      attaches,
-      store: {
-        waitUntilReturned: async (_row, untilMs) => {
-          t.equal(untilMs, 0, "it does not stand back");
-          return false;
-        },
+t.test("a request without a key that attaches an agent's payment is the first", async (t) => {
+  const attaches = rowOf({ kind: "x402", agentId: "agt_1", ...justSettled });
+  const { settle } = settlerWith({
+    attaches,
+    store: {
+      waitUntilReturned: async (_row, untilMs) => {
+        t.equal(untilMs, 0, "it does not stand back");
+        return false;
       },
-    });
-    t.match(await settle(), success);
-  },
-);
+    },
+  });
+  t.match(await settle(), success);
+});
 
 t.test("two first requests at once: the second one is judged by the stored row", async (t) => {
   for (const [firstKeyHash, mine] of [

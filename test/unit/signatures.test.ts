@@ -21,7 +21,7 @@ import { decodeAggregate, encodeAggregate } from "../../server/infra/chain/contr
 import { transferDigest } from "../../server/schemes/exact-eip3009/onchain.ts";
 import { serialize } from "../../server/infra/relayer-signer.ts";
 import { parseEcdsa, recoverSigner } from "../../server/core/signatures.ts";
-import { TRANSFER_TYPES } from "../facilitator/payments.ts";
+import { TRANSFER_TYPES } from "../helpers/eip3009.ts";
 
 const ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n;
 const hex = (bytes: number) =>
@@ -112,13 +112,20 @@ t.test("aggregate3 is encoded and decoded as the ABI defines it", async (t) => {
   const call = fc.record({
     target: hex(20),
     data: fc.uint8Array({ maxLength: 200 }).map((value) => bytesToHex(value)),
+    mustSucceed: fc.boolean(),
   });
   fc.assert(
     fc.property(fc.array(call, { minLength: 1, maxLength: 8 }), (calls) => {
       const expected = encodeFunctionData({
         abi: multicall3Abi,
         functionName: "aggregate3",
-        args: [calls.map(({ target, data }) => ({ target, allowFailure: true, callData: data }))],
+        args: [
+          calls.map(({ target, data, mustSucceed }) => ({
+            target,
+            allowFailure: !mustSucceed,
+            callData: data,
+          })),
+        ],
       });
       return encodeAggregate(calls) === expected;
     }),
@@ -141,7 +148,13 @@ t.test("aggregate3 is encoded and decoded as the ABI defines it", async (t) => {
       );
     }),
   );
-  t.throws(() => decodeAggregate("0x", 1));
+  const one = encodeFunctionResult({
+    abi: multicall3Abi,
+    functionName: "aggregate3",
+    result: [{ success: true, returnData: "0x" }],
+  });
+  t.throws(() => decodeAggregate(one, 2), "another number of results than calls");
+  t.throws(() => decodeAggregate("0x", 1), "an account without code returns nothing");
   t.throws(() => decodeAggregate(`0x${"0".repeat(64)}`, 1));
 });
 

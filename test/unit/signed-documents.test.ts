@@ -49,48 +49,43 @@ const fields = fc.record(
   { requiredKeys: ["address", "chainId", "domain", "nonce", "uri", "version", "issuedAt"] },
 );
 
-t.test(
-  "a sign-in message is read back as it was written, and accepted by its fields",
-  async (t) => {
-    let believed = 0;
-    fc.assert(
-      fc.property(fields, (wanted) => {
-        const read = parseSiwe(
-          createSiweMessage(wanted as Parameters<typeof createSiweMessage>[0]),
-        );
-        if (!read) return false;
-        const time = (date: Date | undefined) => date?.getTime();
-        const isTrue =
-          read.address === wanted.address.toLowerCase() &&
-          read.chainId === wanted.chainId &&
-          read.domain === wanted.domain &&
-          read.nonce === wanted.nonce &&
-          read.uri === wanted.uri &&
-          read.version === "1" &&
-          read.scheme === wanted.scheme &&
-          time(read.issuedAt) === time(wanted.issuedAt) &&
-          time(read.expirationTime) === time(wanted.expirationTime) &&
-          time(read.notBefore) === time(wanted.notBefore);
-        const isForUs =
-          wanted.domain === "purser.example" &&
-          wanted.uri === "https://purser.example/sign-in" &&
-          wanted.scheme !== "http" &&
-          wanted.issuedAt <= at(300) &&
-          (wanted.expirationTime === undefined || wanted.expirationTime > NOW) &&
-          (wanted.notBefore === undefined || wanted.notBefore <= NOW);
-        const expected = { own, chainIds: [wanted.chainId], now: NOW };
-        if (isForUs) believed += 1;
-        return (
-          isTrue &&
-          checkSiwe(read, expected).ok === isForUs &&
-          !checkSiwe(read, { ...expected, chainIds: [wanted.chainId + 1] }).ok
-        );
-      }),
-      { numRuns: 600 },
-    );
-    t.ok(believed > 30, `${believed} were for us`);
-  },
-);
+t.test("a sign-in message is read back as written, and accepted by its fields", async (t) => {
+  let believed = 0;
+  fc.assert(
+    fc.property(fields, (wanted) => {
+      const read = parseSiwe(createSiweMessage(wanted as Parameters<typeof createSiweMessage>[0]));
+      if (!read) return false;
+      const time = (date: Date | undefined) => date?.getTime();
+      const isTrue =
+        read.address === wanted.address.toLowerCase() &&
+        read.chainId === wanted.chainId &&
+        read.domain === wanted.domain &&
+        read.nonce === wanted.nonce &&
+        read.uri === wanted.uri &&
+        read.version === "1" &&
+        read.scheme === wanted.scheme &&
+        time(read.issuedAt) === time(wanted.issuedAt) &&
+        time(read.expirationTime) === time(wanted.expirationTime) &&
+        time(read.notBefore) === time(wanted.notBefore);
+      const isForUs =
+        wanted.domain === "purser.example" &&
+        wanted.uri === "https://purser.example/sign-in" &&
+        wanted.scheme !== "http" &&
+        wanted.issuedAt <= at(300) &&
+        (wanted.expirationTime === undefined || wanted.expirationTime > NOW) &&
+        (wanted.notBefore === undefined || wanted.notBefore <= NOW);
+      const expected = { own, chainIds: [wanted.chainId], now: NOW };
+      if (isForUs) believed += 1;
+      return (
+        isTrue &&
+        checkSiwe(read, expected).ok === isForUs &&
+        !checkSiwe(read, { ...expected, chainIds: [wanted.chainId + 1] }).ok
+      );
+    }),
+    { numRuns: 600 },
+  );
+  t.ok(believed > 30, `${believed} were for us`);
+});
 
 /** A reference parser by lines, from the top: each label in order, and nothing before or between. */
 function linesOf(message: string): Partial<Record<keyof SiweFields, string>> | undefined {
@@ -167,60 +162,57 @@ t.test("whatever is inserted into a message, each field is read from its own lin
   t.ok(read > 60, `${read} could still be read`);
 });
 
-t.test(
-  "a site's challenge is signed only for that site, for now, and expires in minutes",
-  async (t) => {
-    const url = new URL("https://api.example.com/data?x=1");
-    const networks = NETWORKS.filter(({ chainId }) => chainId === 84532);
-    const iso = (min: number, max: number) =>
-      fc.integer({ min, max }).map((seconds) => at(seconds).toISOString());
-    const info = fc.record(
-      {
-        domain: fc.constantFrom("api.example.com", "api.example.com", "example.com"),
-        uri: fc.constantFrom(url.href, "https://api.example.com/", "https://evil.example/data"),
-        version: fc.constantFrom("1", "1", "1", 1, "2"),
-        nonce: fc.oneof(fc.stringMatching(/^[A-Za-z0-9]{8,16}$/), fc.string()),
-        issuedAt: fc.oneof(
-          { weight: 4, arbitrary: iso(-330, 330) },
-          fc.constantFrom("now", "", 5, null),
-        ),
-        expirationTime: fc.oneof(
-          { weight: 5, arbitrary: iso(-100, 900) },
-          fc.constantFrom<unknown>("later", 5),
-        ),
-        notBefore: iso(-900, 100),
-        statement: fc.oneof(fc.constant("Sign in"), fc.string()),
-      },
-      { requiredKeys: ["domain", "uri", "version", "nonce", "issuedAt"] },
-    );
-    const chain = often("eip155:84532", "eip155:1");
-    let read = 0;
-    fc.assert(
-      fc.property(info, chain, (info, chainId) => {
-        const challenge = { info, supportedChains: [{ chainId, type: "eip191" }] };
-        const facts = readChallenge({ url, challenge, networks }, NOW);
-        if (!facts) return true;
-        read += 1;
-        const ends = Date.parse(facts.expirationTime ?? "");
-        return (
-          facts.domain === url.host &&
-          facts.uri === url.href &&
-          facts.chainId === "eip155:84532" &&
-          info.domain === url.host &&
-          !info.uri.includes("evil") &&
-          chainId === facts.chainId &&
-          /^[A-Za-z0-9]{8,128}$/.test(facts.nonce) &&
-          ends > NOW.getTime() &&
-          ends <= at(300).getTime() &&
-          Math.abs(Date.parse(facts.issuedAt) - NOW.getTime()) <= 300_000 &&
-          (facts.statement === undefined || /^[\x20-\x7e]{1,200}$/.test(facts.statement))
-        );
-      }),
-      { numRuns: 1_500 },
-    );
-    t.ok(read > 20, `${read} would be signed`);
-  },
-);
+t.test("a site's challenge is signed only for that site, for minutes", async (t) => {
+  const url = new URL("https://api.example.com/data?x=1");
+  const networks = NETWORKS.filter(({ chainId }) => chainId === 84532);
+  const iso = (min: number, max: number) =>
+    fc.integer({ min, max }).map((seconds) => at(seconds).toISOString());
+  const info = fc.record(
+    {
+      domain: fc.constantFrom("api.example.com", "api.example.com", "example.com"),
+      uri: fc.constantFrom(url.href, "https://api.example.com/", "https://evil.example/data"),
+      version: fc.constantFrom("1", "1", "1", 1, "2"),
+      nonce: fc.oneof(fc.stringMatching(/^[A-Za-z0-9]{8,16}$/), fc.string()),
+      issuedAt: fc.oneof(
+        { weight: 4, arbitrary: iso(-330, 330) },
+        fc.constantFrom("now", "", 5, null),
+      ),
+      expirationTime: fc.oneof(
+        { weight: 5, arbitrary: iso(-100, 900) },
+        fc.constantFrom<unknown>("later", 5),
+      ),
+      notBefore: iso(-900, 100),
+      statement: fc.oneof(fc.constant("Sign in"), fc.string()),
+    },
+    { requiredKeys: ["domain", "uri", "version", "nonce", "issuedAt"] },
+  );
+  const chain = often("eip155:84532", "eip155:1");
+  let read = 0;
+  fc.assert(
+    fc.property(info, chain, (info, chainId) => {
+      const challenge = { info, supportedChains: [{ chainId, type: "eip191" }] };
+      const facts = readChallenge({ url, challenge, networks }, NOW);
+      if (!facts) return true;
+      read += 1;
+      const ends = Date.parse(facts.expirationTime ?? "");
+      return (
+        facts.domain === url.host &&
+        facts.uri === url.href &&
+        facts.chainId === "eip155:84532" &&
+        info.domain === url.host &&
+        !info.uri.includes("evil") &&
+        chainId === facts.chainId &&
+        /^[A-Za-z0-9]{8,128}$/.test(facts.nonce) &&
+        ends > NOW.getTime() &&
+        ends <= at(300).getTime() &&
+        Math.abs(Date.parse(facts.issuedAt) - NOW.getTime()) <= 300_000 &&
+        (facts.statement === undefined || /^[\x20-\x7e]{1,200}$/.test(facts.statement))
+      );
+    }),
+    { numRuns: 1_500 },
+  );
+  t.ok(read > 20, `${read} would be signed`);
+});
 
 const number = fc.bigInt({ min: 0n, max: 2n ** 256n - 1n });
 

@@ -3,19 +3,11 @@ import t from "tap";
 import { encodePaymentRequiredHeader } from "@x402/core/http";
 import type { PaymentRequired } from "@x402/core/types";
 import type { Address } from "viem";
-import { findNetwork, type NetworkFacts } from "../../server/core/networks.ts";
 import { chooseTerms } from "../../server/plugins/x402-client/choose.ts";
 import { parseOffer } from "../../server/plugins/x402-client/ask.ts";
+import { ARC, BASE_SEPOLIA as BASE, PAYEE } from "./payment-samples.ts";
 
-const known = (id: string): NetworkFacts => {
-  const network = findNetwork(id);
-  if (!network) throw new Error(id);
-  return network;
-};
-const ARC = known("eip155:5042002");
-const BASE = known("base-sepolia");
 const WALLET: Address = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";
-const PAYEE = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
 
 const entry = (over: Record<string, unknown> = {}): Record<string, unknown> => ({
   scheme: "exact",

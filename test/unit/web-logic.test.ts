@@ -222,20 +222,17 @@ t.test("the server's clock is derived from its responses, to the second and bett
   t.ok(Math.abs(late - 60_000) <= 1_040, `a clock a minute late is corrected by ${late} ms`);
 });
 
-t.test(
-  "a clock that was set is measured anew; a response without a date changes nothing",
-  async (t) => {
-    const known = { leastMs: -20, mostMs: 400 };
-    const answer = { sentAtMs: 1_000_000, receivedAtMs: 1_000_050 };
-    t.same(narrow(known, { ...answer, date: null }), known);
-    t.same(narrow(known, { ...answer, date: "soon" }), known);
-    t.same(narrow(known, { ...answer, receivedAtMs: 900_000, date: seconds(1_000_000) }), known);
-    t.same(narrow(known, { ...answer, date: seconds(1_060_000) }), {
-      leastMs: 59_950,
-      mostMs: 60_999,
-    });
-  },
-);
+t.test("a clock that was set is measured anew; no date changes nothing", async (t) => {
+  const known = { leastMs: -20, mostMs: 400 };
+  const answer = { sentAtMs: 1_000_000, receivedAtMs: 1_000_050 };
+  t.same(narrow(known, { ...answer, date: null }), known);
+  t.same(narrow(known, { ...answer, date: "soon" }), known);
+  t.same(narrow(known, { ...answer, receivedAtMs: 900_000, date: seconds(1_000_000) }), known);
+  t.same(narrow(known, { ...answer, date: seconds(1_060_000) }), {
+    leastMs: 59_950,
+    mostMs: 60_999,
+  });
+});
 
 t.test("the ticks of an axis are few, round, whole, and reach the highest value", async (t) => {
   const usdc = (...marks: string[]) => marks.map(atomic);

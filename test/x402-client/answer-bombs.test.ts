@@ -3,6 +3,7 @@ import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
 import { parseMembers } from "../../server/core/exact-json.ts";
 import { BUDGET } from "../../server/plugins/x402-client/budget.ts";
+import { spendAs } from "../helpers/call.ts";
 import { isFullTier } from "../helpers/tier.ts";
 import { messageOf } from "../helpers/mcp-answer.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
@@ -117,12 +118,7 @@ t.test("the longest responses", async (t) => {
     if (!bomb) throw new Error("no bomb");
     seller.script = { onUnpaid: sends(bomb) };
     const fetches = Array.from({ length: 10 }, () => made.fetch({ url: seller.url }));
-    const spent = await app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: other.headers,
-      payload: JSON.stringify({ recipient: PAYEE, amount: "0.01" }),
-    });
+    const spent = await spendAs(app, other, { recipient: PAYEE, amount: "0.01" });
     t.equal(spent.statusCode, 200, spent.body);
     let chars = 0;
     for (const { status, body, text } of await Promise.all(fetches)) {

@@ -144,45 +144,42 @@ t.test("the same offer is chosen in any order, and every refusal is reported", a
   }
 });
 
-t.test(
-  "unpayable offers are listed with a code, their text only as third-party data",
-  async (t) => {
-    const unpayable = [
-      entry({ scheme: INJECTION }),
-      entry({ network: "eip155:1" }),
-      entry({ asset: OTHER_PAYEE }),
-      entry({ extra: { name: "GatewayWalletBatched", verifyingContract: OTHER_PAYEE } }),
-      entry({ extra: { version: "9" } }),
-      entry({ amount: "0" }),
-      entry({ payTo: INJECTION }),
-      entry({ maxTimeoutSeconds: 0.5 }),
-    ];
-    const codes = [
-      "unsupported_scheme",
-      "unsupported_network",
-      "unsupported_asset",
-      "gateway_wallet_batched",
-      "unsupported_terms",
-      "amount_invalid",
-      "payee_invalid",
-      "time_invalid",
-    ];
-    sells(() => unpayable);
-    const nothing = await made.fetch({ url });
-    t.match(nothing, { status: 422, body: { code: "unsupported_payment_requirements" } });
-    t.same(codesOf(nothing), codes);
-    sells(() => [...unpayable, entry()]);
-    const quote = await made.fetch({ url, dryRun: true });
-    t.same(codesOf(quote), [...codes, undefined]);
-    t.match(offersOf(quote)[2], { scheme: "exact", network: HOME, amount: null }, "not in USDC");
-    t.match(offersOf(quote).at(-1), { payTo: PAYEE, amount: "0.001", chosen: true });
-    for (const { body } of [nothing, quote]) {
-      const { thirdParty, ...ownFields } = body;
-      t.notMatch(JSON.stringify(ownFields), /SYSTEM/);
-      t.match(thirdParty, { untrusted: true, reasons: [/^Offer 1: scheme "SYSTEM/] });
-    }
-  },
-);
+t.test("unpayable offers are listed with a code, and their text as third-party", async (t) => {
+  const unpayable = [
+    entry({ scheme: INJECTION }),
+    entry({ network: "eip155:1" }),
+    entry({ asset: OTHER_PAYEE }),
+    entry({ extra: { name: "GatewayWalletBatched", verifyingContract: OTHER_PAYEE } }),
+    entry({ extra: { version: "9" } }),
+    entry({ amount: "0" }),
+    entry({ payTo: INJECTION }),
+    entry({ maxTimeoutSeconds: 0.5 }),
+  ];
+  const codes = [
+    "unsupported_scheme",
+    "unsupported_network",
+    "unsupported_asset",
+    "gateway_wallet_batched",
+    "unsupported_terms",
+    "amount_invalid",
+    "payee_invalid",
+    "time_invalid",
+  ];
+  sells(() => unpayable);
+  const nothing = await made.fetch({ url });
+  t.match(nothing, { status: 422, body: { code: "unsupported_payment_requirements" } });
+  t.same(codesOf(nothing), codes);
+  sells(() => [...unpayable, entry()]);
+  const quote = await made.fetch({ url, dryRun: true });
+  t.same(codesOf(quote), [...codes, undefined]);
+  t.match(offersOf(quote)[2], { scheme: "exact", network: HOME, amount: null }, "not in USDC");
+  t.match(offersOf(quote).at(-1), { payTo: PAYEE, amount: "0.001", chosen: true });
+  for (const { body } of [nothing, quote]) {
+    const { thirdParty, ...ownFields } = body;
+    t.notMatch(JSON.stringify(ownFields), /SYSTEM/);
+    t.match(thirdParty, { untrusted: true, reasons: [/^Offer 1: scheme "SYSTEM/] });
+  }
+});
 
 t.test("a single payable offer needs no additional policy check", async (t) => {
   const { agentReserve } = app;
@@ -320,25 +317,22 @@ t.test("a limit is reached between the check and the reservation", async (t) => 
   t.match(body, paid.length < 12 ? { payTo: SECOND } : { code: /_limit_exceeded$/ });
 });
 
-t.test(
-  "a short outage of a network does not make a dearer offer of it the chosen one",
-  async (t) => {
-    sells(() => [entry({ amount: "100" }), entry({ amount: "200" })]);
-    const { settlement } = app;
-    const isAvailable = settlement.assertAvailable.bind(settlement);
-    let checks = 0;
-    t.teardown(() => Reflect.deleteProperty(settlement, "assertAvailable"));
-    Object.assign(settlement, {
-      assertAvailable: async (...args: Parameters<typeof isAvailable>) => {
-        checks += 1;
-        if (checks === 1) throw new ApiError("chain_unavailable");
-        return isAvailable(...args);
-      },
-    });
-    const refused = await made.fetch({ url });
-    t.match(refused, { status: 200, body: { amountPaid: "0.0001" } });
-  },
-);
+t.test("a network's short outage does not choose its dearer offer", async (t) => {
+  sells(() => [entry({ amount: "100" }), entry({ amount: "200" })]);
+  const { settlement } = app;
+  const isAvailable = settlement.assertAvailable.bind(settlement);
+  let checks = 0;
+  t.teardown(() => Reflect.deleteProperty(settlement, "assertAvailable"));
+  Object.assign(settlement, {
+    assertAvailable: async (...args: Parameters<typeof isAvailable>) => {
+      checks += 1;
+      if (checks === 1) throw new ApiError("chain_unavailable");
+      return isAvailable(...args);
+    },
+  });
+  const refused = await made.fetch({ url });
+  t.match(refused, { status: 200, body: { amountPaid: "0.0001" } });
+});
 
 t.test("a network that does not answer excludes only its own offers", async (t) => {
   await other.stop();

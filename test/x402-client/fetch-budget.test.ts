@@ -76,107 +76,104 @@ t.test("parallel fetches and bytes are bounded by agent, by owner and in total",
   t.doesNotThrow(() => waiting.enter(of("a")));
 });
 
-t.test(
-  "an agent over its share is refused, and a response that it paid for is always read",
-  async (t) => {
-    const made = await market(t, { timings: { fetchRoomMs: 500 } });
-    const { seller, app } = made;
-    const { ownerId } = await app.prisma.agent.findUniqueOrThrow({ where: { id: made.agent.id } });
-    const mine = { agentId: made.agent.id, ownerId };
-    let release: () => void = () => undefined;
-    const held = new Promise<void>((resolve) => (release = resolve));
-    seller.script = {
-      onUnpaid: async ({ response }) => {
-        await held;
-        response.writeHead(200).end("late");
-      },
-    };
-    const running = Array.from({ length: BUDGET.fetchesPerAgent }, () =>
-      made.fetch({ url: seller.url }),
-    );
-    await until(() => seller.unpaidRequests.length === BUDGET.fetchesPerAgent, 20_000);
-    const refused = await made.fetch({ url: seller.url });
-    t.match(refused, {
-      status: 429,
-      body: { code: "fetch_capacity", scope: "agent", paid: false },
-    });
-    t.equal(refused.headers["retry-after"], "2");
-    release();
-    for (const { status } of await Promise.all(running)) t.equal(status, 200);
+t.test("an agent over its share is refused; a paid response is always read", async (t) => {
+  const made = await market(t, { timings: { fetchRoomMs: 500 } });
+  const { seller, app } = made;
+  const { ownerId } = await app.prisma.agent.findUniqueOrThrow({ where: { id: made.agent.id } });
+  const mine = { agentId: made.agent.id, ownerId };
+  let release: () => void = () => undefined;
+  const held = new Promise<void>((resolve) => (release = resolve));
+  seller.script = {
+    onUnpaid: async ({ response }) => {
+      await held;
+      response.writeHead(200).end("late");
+    },
+  };
+  const running = Array.from({ length: BUDGET.fetchesPerAgent }, () =>
+    made.fetch({ url: seller.url }),
+  );
+  await until(() => seller.unpaidRequests.length === BUDGET.fetchesPerAgent, 20_000);
+  const refused = await made.fetch({ url: seller.url });
+  t.match(refused, {
+    status: 429,
+    body: { code: "fetch_capacity", scope: "agent", paid: false },
+  });
+  t.equal(refused.headers["retry-after"], "2");
+  release();
+  for (const { status } of await Promise.all(running)) t.equal(status, 200);
 
-    // Nearly the whole share is held: free responses are cut off, and payments are not begun.
-    const lease = app.fetchBudget.enter(mine);
-    lease.take(BUDGET.bytesPerAgent - 10);
-    seller.script = {
-      onUnpaid: ({ response }) => void response.writeHead(200).end("x".repeat(100_000)),
-    };
-    t.match(await made.fetch({ url: seller.url }), {
-      status: 429,
-      body: { code: "fetch_capacity" },
-    });
-    seller.script = { onUnpaid: ({ response }) => void response.writeHead(200).end("a few bytes") };
-    t.match(await made.fetch({ url: seller.url }), { status: 200 }, "a small response always fits");
-    seller.script = { onProof: ({ response }) => void response.writeHead(200).end("on credit") };
-    lease.end();
-    const begun = { "idempotency-key": "begun" };
-    const unknown = await made.fetch({ url: seller.url }, begun);
-    t.match(unknown, { status: 504, body: { code: "payment_status_unknown" } });
-    seller.script = {};
-    const proofs = seller.proofs.length;
-    const hog = app.fetchBudget.enter(mine);
-    hog.take(BUDGET.bytesPerAgent - MIB);
-    const order = { url: seller.url, method: "POST", body: "1" };
-    const key = { "idempotency-key": "no room" };
-    // Each of them waits for room up to the limit.
-    const [get, post, again] = await Promise.all([
-      made.fetch({ url: seller.url }),
-      made.fetch(order, key),
-      made.fetch({ url: seller.url }, begun),
-    ]);
-    for (const response of [get, post])
-      t.match(response, { status: 429, body: { code: "fetch_capacity", paid: false } });
-    t.match(again, {
-      status: 409,
-      headers: { "retry-after": "1" },
-      body: { code: "idempotency_in_progress", paymentId: unknown.body["paymentId"] },
-    });
-    t.notMatch(again.text, /othing was paid/, "a signed payment may have been made");
-    t.equal(seller.proofs.length, proofs, "nothing was signed");
-    hog.end();
-    t.match(await made.fetch({ url: seller.url }), { status: 200, body: { paid: true } });
-    const [proof] = seller.proofs;
-    if (proof) await seller.settle(proof);
-    t.match(await made.fetch({ url: seller.url }, begun), {
-      status: 200,
-      body: { paid: true, text: "on credit", paymentId: unknown.body["paymentId"] },
-    });
-    t.match(
-      await made.fetch(order, key),
-      { status: 200, body: { paid: true } },
-      "the unpaid POST has not run: its key can be used when there is room",
-    );
+  // Nearly the whole share is held: free responses are cut off, and payments are not begun.
+  const lease = app.fetchBudget.enter(mine);
+  lease.take(BUDGET.bytesPerAgent - 10);
+  seller.script = {
+    onUnpaid: ({ response }) => void response.writeHead(200).end("x".repeat(100_000)),
+  };
+  t.match(await made.fetch({ url: seller.url }), {
+    status: 429,
+    body: { code: "fetch_capacity" },
+  });
+  seller.script = { onUnpaid: ({ response }) => void response.writeHead(200).end("a few bytes") };
+  t.match(await made.fetch({ url: seller.url }), { status: 200 }, "a small response always fits");
+  seller.script = { onProof: ({ response }) => void response.writeHead(200).end("on credit") };
+  lease.end();
+  const begun = { "idempotency-key": "begun" };
+  const unknown = await made.fetch({ url: seller.url }, begun);
+  t.match(unknown, { status: 504, body: { code: "payment_status_unknown" } });
+  seller.script = {};
+  const proofs = seller.proofs.length;
+  const hog = app.fetchBudget.enter(mine);
+  hog.take(BUDGET.bytesPerAgent - MIB);
+  const order = { url: seller.url, method: "POST", body: "1" };
+  const key = { "idempotency-key": "no room" };
+  // Each of them waits for room up to the limit.
+  const [get, post, again] = await Promise.all([
+    made.fetch({ url: seller.url }),
+    made.fetch(order, key),
+    made.fetch({ url: seller.url }, begun),
+  ]);
+  for (const response of [get, post])
+    t.match(response, { status: 429, body: { code: "fetch_capacity", paid: false } });
+  t.match(again, {
+    status: 409,
+    headers: { "retry-after": "1" },
+    body: { code: "idempotency_in_progress", paymentId: unknown.body["paymentId"] },
+  });
+  t.notMatch(again.text, /othing was paid/, "a signed payment may have been made");
+  t.equal(seller.proofs.length, proofs, "nothing was signed");
+  hog.end();
+  t.match(await made.fetch({ url: seller.url }), { status: 200, body: { paid: true } });
+  const [proof] = seller.proofs;
+  if (proof) await seller.settle(proof);
+  t.match(await made.fetch({ url: seller.url }, begun), {
+    status: 200,
+    body: { paid: true, text: "on credit", paymentId: unknown.body["paymentId"] },
+  });
+  t.match(
+    await made.fetch(order, key),
+    { status: 200, body: { paid: true } },
+    "the unpaid POST has not run: its key can be used when there is room",
+  );
 
-    const full = app.fetchBudget.enter(mine);
-    full.take(BUDGET.bytesPerAgent - 10);
-    const ran: string[] = [];
-    seller.script = {
-      onUnpaid: ({ request, response }) => {
-        ran.push(String(request.method));
-        response.writeHead(201).end("x".repeat(100_000));
-      },
-    };
-    const lost = { "idempotency-key": "no room for the answer" };
-    t.match(await made.fetch(order, lost), { status: 429, body: { code: "fetch_capacity" } });
-    t.match(await made.fetch(order, lost), {
-      status: 409,
-      body: { code: "answer_not_kept", detail: /may have reached the target/, paid: false },
-    });
-    t.same(ran, ["POST"], "it has run, although its response found no room");
-    full.end();
-    seller.script = {};
-    await assertLedgerIsChain(t, made);
-  },
-);
+  const full = app.fetchBudget.enter(mine);
+  full.take(BUDGET.bytesPerAgent - 10);
+  const ran: string[] = [];
+  seller.script = {
+    onUnpaid: ({ request, response }) => {
+      ran.push(String(request.method));
+      response.writeHead(201).end("x".repeat(100_000));
+    },
+  };
+  const lost = { "idempotency-key": "no room for the answer" };
+  t.match(await made.fetch(order, lost), { status: 429, body: { code: "fetch_capacity" } });
+  t.match(await made.fetch(order, lost), {
+    status: 409,
+    body: { code: "answer_not_kept", detail: /may have reached the target/, paid: false },
+  });
+  t.same(ran, ["POST"], "it has run, although its response found no room");
+  full.end();
+  seller.script = {};
+  await assertLedgerIsChain(t, made);
+});
 
 t.test("paid answers are stored up to a quota; over it nothing is signed", async (t) => {
   const made = await market(t);

@@ -45,34 +45,31 @@ t.test("x402-fetch", async (t) => {
     });
   });
 
-  await t.test(
-    "a free target costs nothing; its response is returned with any status",
-    async (t) => {
-      seller.script = {
-        onUnpaid: ({ response, request }) =>
-          void response
-            .writeHead(request.url === "/gone" ? 410 : 200, { "content-type": "text/plain" })
-            .end("hello"),
-      };
-      t.match(await made.fetch({ url }), {
-        status: 200,
-        body: {
-          paid: false,
-          amountPaid: "0",
-          txHash: null,
-          text: "hello",
-          paymentId: null,
-          status: 200,
-          delivered: true,
-        },
-      });
-      t.match((await made.fetch({ url: `${seller.origin}/gone` })).body, {
+  await t.test("a free target costs nothing, whatever its status", async (t) => {
+    seller.script = {
+      onUnpaid: ({ response, request }) =>
+        void response
+          .writeHead(request.url === "/gone" ? 410 : 200, { "content-type": "text/plain" })
+          .end("hello"),
+    };
+    t.match(await made.fetch({ url }), {
+      status: 200,
+      body: {
         paid: false,
-        status: 410,
-        delivered: false,
-      });
-    },
-  );
+        amountPaid: "0",
+        txHash: null,
+        text: "hello",
+        paymentId: null,
+        status: 200,
+        delivered: true,
+      },
+    });
+    t.match((await made.fetch({ url: `${seller.origin}/gone` })).body, {
+      paid: false,
+      status: 410,
+      delivered: false,
+    });
+  });
 
   await t.test("method, headers and body are sent both times, credentials never", async (t) => {
     const seen: { method: string | undefined; headers: object; body: string }[] = [];
@@ -154,56 +151,52 @@ t.test("x402-fetch", async (t) => {
     t.match(await made.fetch({ url }), { status: 200, body: { amountPaid: "0.002" } });
   });
 
-  await t.test(
-    "a dry run returns the price and every rule's verdict, and stores nothing",
-    async (t) => {
-      seller.script = {};
-      const proofs = seller.proofs.length;
-      const last = await made.lastPayment();
-      t.match(await made.fetch({ url, dryRun: true }), {
-        status: 200,
-        body: {
-          dryRun: true,
-          paid: false,
-          amountPaid: "0",
-          txHash: null,
-          price: "0.001",
-          requirement: seller.entry(),
-          payTo: PAYEE,
-          verdict: { allowed: true, code: null },
-        },
-      });
-      const refused = await made.fetch({ url, dryRun: true, maxAmount: "0.0005" });
-      t.match(refused.body, { verdict: { allowed: false, code: "price_exceeds_max" } });
-      const rules = (
-        refused.body["verdict"] as { rules: { rule: string; passed: boolean | null }[] }
-      ).rules;
-      t.match(
-        rules.find(({ rule }) => rule === "max_amount"),
-        { passed: false },
-      );
-      t.ok(rules.length >= 6, "rule by rule");
-      const weekly = "UPDATE agents SET weekly_limit = $2 WHERE id = $1";
-      await made.database.pool.query(weekly, [made.agent.id, 1]);
-      const full = (await made.fetch({ url, dryRun: true })).body["verdict"] as {
-        rules: Record<string, unknown>[];
-      };
-      await made.database.pool.query(weekly, [made.agent.id, null]);
-      t.match(full, {
-        allowed: false,
-        code: "weekly_limit_exceeded",
-        availableAt: null,
-        policy: { rule: "weekly_limit", window: "7d", limit: "0.000001" },
-      });
-      t.match(
-        full.rules.find(({ rule }) => rule === "weekly_limit"),
-        { passed: false, availableAt: null },
-        "more than the whole week: it is never available",
-      );
-      t.equal(seller.proofs.length, proofs, "nothing was signed");
-      t.same(await made.lastPayment(), last, "nothing was stored");
-    },
-  );
+  await t.test("a dry run returns the price and every verdict, stores nothing", async (t) => {
+    seller.script = {};
+    const proofs = seller.proofs.length;
+    const last = await made.lastPayment();
+    t.match(await made.fetch({ url, dryRun: true }), {
+      status: 200,
+      body: {
+        dryRun: true,
+        paid: false,
+        amountPaid: "0",
+        txHash: null,
+        price: "0.001",
+        requirement: seller.entry(),
+        payTo: PAYEE,
+        verdict: { allowed: true, code: null },
+      },
+    });
+    const refused = await made.fetch({ url, dryRun: true, maxAmount: "0.0005" });
+    t.match(refused.body, { verdict: { allowed: false, code: "price_exceeds_max" } });
+    const rules = (refused.body["verdict"] as { rules: { rule: string; passed: boolean | null }[] })
+      .rules;
+    t.match(
+      rules.find(({ rule }) => rule === "max_amount"),
+      { passed: false },
+    );
+    t.ok(rules.length >= 6, "rule by rule");
+    const weekly = "UPDATE agents SET weekly_limit = $2 WHERE id = $1";
+    await made.database.pool.query(weekly, [made.agent.id, 1]);
+    const full = (await made.fetch({ url, dryRun: true })).body["verdict"] as {
+      rules: Record<string, unknown>[];
+    };
+    await made.database.pool.query(weekly, [made.agent.id, null]);
+    t.match(full, {
+      allowed: false,
+      code: "weekly_limit_exceeded",
+      availableAt: null,
+      policy: { rule: "weekly_limit", window: "7d", limit: "0.000001" },
+    });
+    t.match(
+      full.rules.find(({ rule }) => rule === "weekly_limit"),
+      { passed: false, availableAt: null },
+      "more than the whole week: it is never available",
+    );
+    t.equal(seller.proofs.length, proofs, "nothing was signed");
+    t.same(await made.lastPayment(), last, "nothing was stored");
+  });
 
   await t.test("denials are stored, contain the policy, and sign nothing", async (t) => {
     seller.script = {};
@@ -269,18 +262,15 @@ t.test("x402-fetch", async (t) => {
     t.equal((await made.fetch({ listingId: "lst_missing" })).status, 404);
   });
 
-  await t.test(
-    "a seller that names the agent's own wallet or the token as payee is refused",
-    async (t) => {
-      for (const payTo of [agent.walletAddress, made.chain.usdc]) {
-        seller.script = { terms: () => seller.entry({ payTo }) };
-        t.match(await made.fetch({ url }), {
-          status: 422,
-          body: { code: "unsupported_payment_requirements" },
-        });
-      }
-    },
-  );
+  await t.test("a payee that is the agent's own wallet or the token is refused", async (t) => {
+    for (const payTo of [agent.walletAddress, made.chain.usdc]) {
+      seller.script = { terms: () => seller.entry({ payTo }) };
+      t.match(await made.fetch({ url }), {
+        status: 422,
+        body: { code: "unsupported_payment_requirements" },
+      });
+    }
+  });
 
   await t.test("the owner runs a trial fetch under the agent's limits", async (t) => {
     seller.script = {};

@@ -1,5 +1,6 @@
 // Goal: a request repeated with its idempotency key never pays twice and gets the same answer: after it ended, while it runs, and after an unknown outcome.
 import t from "tap";
+import { spendAs } from "../helpers/call.ts";
 import { until } from "../helpers/until.ts";
 import { asOwner } from "../helpers/owner.ts";
 import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
@@ -11,27 +12,24 @@ t.test("one key, one payment", async (t) => {
   const withKey = (key: string, body: Record<string, unknown> = {}) =>
     made.fetch({ url, timeoutMs: 1_000, ...body }, { "idempotency-key": key });
 
-  await t.test(
-    "after the answer: returned again unchanged, without a request to the seller",
-    async (t) => {
-      const first = await withKey("after");
-      t.equal(first.status, 200);
-      t.equal(first.headers["idempotent-replayed"], undefined);
-      const requests = seller.unpaidRequests.length + seller.proofs.length;
-      const again = await withKey("after");
-      t.equal(again.text, first.text);
-      t.equal(again.headers["idempotent-replayed"], "true");
-      t.equal(seller.unpaidRequests.length + seller.proofs.length, requests);
-      t.match(await withKey("after", { maxAmount: "1" }), {
-        status: 422,
-        body: { code: "idempotency_key_reused" },
-      });
-      t.match(await withKey(" bad key\u00fc"), {
-        status: 400,
-        body: { code: "idempotency_key_invalid" },
-      });
-    },
-  );
+  await t.test("after the answer: returned again, without the seller", async (t) => {
+    const first = await withKey("after");
+    t.equal(first.status, 200);
+    t.equal(first.headers["idempotent-replayed"], undefined);
+    const requests = seller.unpaidRequests.length + seller.proofs.length;
+    const again = await withKey("after");
+    t.equal(again.text, first.text);
+    t.equal(again.headers["idempotent-replayed"], "true");
+    t.equal(seller.unpaidRequests.length + seller.proofs.length, requests);
+    t.match(await withKey("after", { maxAmount: "1" }), {
+      status: 422,
+      body: { code: "idempotency_key_reused" },
+    });
+    t.match(await withKey(" bad key\u00fc"), {
+      status: 400,
+      body: { code: "idempotency_key_invalid" },
+    });
+  });
 
   await t.test("while it runs: refused, and the first one finishes", async (t) => {
     let release: () => void = () => undefined;
@@ -83,46 +81,43 @@ t.test("one key, one payment", async (t) => {
     seller.script = {};
   });
 
-  await t.test(
-    "unknown at first: the same key returns the outcome, with the seller's first response",
-    async (t) => {
-      seller.script = {
-        onProof: ({ response }) =>
-          void response
-            .writeHead(200, { "content-type": "application/json", etag: '"1"' })
-            .end('{"n": 1.0}'),
-      };
-      const unknown = await withKey("unknown");
-      t.match(unknown, {
+  await t.test("unknown at first: the same key returns the outcome", async (t) => {
+    seller.script = {
+      onProof: ({ response }) =>
+        void response
+          .writeHead(200, { "content-type": "application/json", etag: '"1"' })
+          .end('{"n": 1.0}'),
+    };
+    const unknown = await withKey("unknown");
+    t.match(unknown, {
+      status: 504,
+      body: {
+        code: "payment_status_unknown",
         status: 504,
-        body: {
-          code: "payment_status_unknown",
-          status: 504,
-          data: { n: 1 },
-          upstreamStatus: 200,
-        },
-      });
-      const { proofs, unpaidRequests } = seller;
-      const seen = [proofs.length, unpaidRequests.length];
-      const proof = proofs.at(-1);
-      if (proof) await seller.settle(proof);
-      const known = await withKey("unknown");
-      t.match(known, {
-        status: 200,
-        body: {
-          paid: true,
-          data: { n: 1 },
-          headers: { etag: '"1"' },
-          paymentId: unknown.body["paymentId"],
-        },
-      });
-      t.ok(known.text.includes('"data":{"n": 1.0}'), "unchanged");
-      t.equal(known.headers["idempotent-replayed"], "true");
-      t.same([proofs.length, unpaidRequests.length], seen, "the seller was not called again");
-      t.same((await withKey("unknown")).text, known.text, "returned again unchanged");
-      seller.script = {};
-    },
-  );
+        data: { n: 1 },
+        upstreamStatus: 200,
+      },
+    });
+    const { proofs, unpaidRequests } = seller;
+    const seen = [proofs.length, unpaidRequests.length];
+    const proof = proofs.at(-1);
+    if (proof) await seller.settle(proof);
+    const known = await withKey("unknown");
+    t.match(known, {
+      status: 200,
+      body: {
+        paid: true,
+        data: { n: 1 },
+        headers: { etag: '"1"' },
+        paymentId: unknown.body["paymentId"],
+      },
+    });
+    t.ok(known.text.includes('"data":{"n": 1.0}'), "unchanged");
+    t.equal(known.headers["idempotent-replayed"], "true");
+    t.same([proofs.length, unpaidRequests.length], seen, "the seller was not called again");
+    t.same((await withKey("unknown")).text, known.text, "returned again unchanged");
+    seller.script = {};
+  });
 
   await t.test(
     "if the delivery cannot be recorded, the paid response is kept and returned to the same key",
@@ -166,48 +161,45 @@ t.test("one key, one payment", async (t) => {
     seller.script = {};
   });
 
-  await t.test(
-    "of a free response only a digest is stored: GET is sent again, and never pays",
-    async (t) => {
-      let requests = 0;
-      const free = () =>
-        (seller.script = {
-          onUnpaid: ({ response }) => void response.writeHead(200).end(`free ${(requests += 1)}`),
-        });
-      free();
-      t.match(await withKey("free"), { status: 200, body: { paid: false, text: "free 1" } });
-      const { rows } = await made.database.pool.query<{ response: unknown }>(
-        "SELECT response FROM idempotency_keys WHERE key = 'free'",
-      );
-      t.match(rows, [
-        { response: /^\{"freeAnswer":\{"status":200,"bytes":6,"sha256":"[0-9a-f]{64}"\}\}$/ },
-      ]);
-      t.notMatch(JSON.stringify(rows), "free 1");
-      const again = await withKey("free");
-      t.match(again, { status: 200, body: { text: "free 2" } });
-      t.equal(
-        again.headers["idempotent-replayed"],
-        undefined,
-        "another response is not marked as a replay",
-      );
-      t.match(await withKey("free", { maxAmount: "1" }), {
-        body: { code: "idempotency_key_reused" },
+  await t.test("of a free response a digest is stored: GET is sent again", async (t) => {
+    let requests = 0;
+    const free = () =>
+      (seller.script = {
+        onUnpaid: ({ response }) => void response.writeHead(200).end(`free ${(requests += 1)}`),
       });
+    free();
+    t.match(await withKey("free"), { status: 200, body: { paid: false, text: "free 1" } });
+    const { rows } = await made.database.pool.query<{ response: unknown }>(
+      "SELECT response FROM idempotency_keys WHERE key = 'free'",
+    );
+    t.match(rows, [
+      { response: /^\{"freeAnswer":\{"status":200,"bytes":6,"sha256":"[0-9a-f]{64}"\}\}$/ },
+    ]);
+    t.notMatch(JSON.stringify(rows), "free 1");
+    const again = await withKey("free");
+    t.match(again, { status: 200, body: { text: "free 2" } });
+    t.equal(
+      again.headers["idempotent-replayed"],
+      undefined,
+      "another response is not marked as a replay",
+    );
+    t.match(await withKey("free", { maxAmount: "1" }), {
+      body: { code: "idempotency_key_reused" },
+    });
 
-      t.match(await withKey("free-post", { method: "POST", body: "x" }), { status: 200 });
-      const times = requests;
-      t.match(await withKey("free-post", { method: "POST", body: "x" }), {
-        status: 409,
-        body: { code: "answer_not_kept", paid: false, freeAnswer: { status: 200, bytes: 6 } },
-      });
-      t.equal(requests, times, "a request that may have effects is not sent twice");
+    t.match(await withKey("free-post", { method: "POST", body: "x" }), { status: 200 });
+    const times = requests;
+    t.match(await withKey("free-post", { method: "POST", body: "x" }), {
+      status: 409,
+      body: { code: "answer_not_kept", paid: false, freeAnswer: { status: 200, bytes: 6 } },
+    });
+    t.equal(requests, times, "a request that may have effects is not sent twice");
 
-      seller.script = {};
-      const before = await made.balanceOf(PAYEE);
-      t.match(await withKey("free"), { status: 409, body: { code: "answer_not_kept" } });
-      t.equal(await made.balanceOf(PAYEE), before, "a key of a free response never pays");
-    },
-  );
+    seller.script = {};
+    const before = await made.balanceOf(PAYEE);
+    t.match(await withKey("free"), { status: 409, body: { code: "answer_not_kept" } });
+    t.equal(await made.balanceOf(PAYEE), before, "a key of a free response never pays");
+  });
 
   await t.test("a free POST runs once, however often its key is repeated", async (t) => {
     const ran: string[] = [];
@@ -272,13 +264,7 @@ t.test("one key, one payment", async (t) => {
 t.test("fetches and spends together stay within one limit", async (t) => {
   const made = await market(t, { agent: { dailyLimit: "0.01" } });
   const { app, agent, seller } = made;
-  const spend = () =>
-    app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: agent.headers,
-      payload: JSON.stringify({ recipient: PAYEE, amount: "0.001" }),
-    });
+  const spend = () => spendAs(app, agent, { recipient: PAYEE, amount: "0.001" });
   const statuses = await Promise.all(
     Array.from({ length: 15 }, async (_, index) => [
       (await made.fetch({ url: `${seller.url}&n=${index}` })).status,

@@ -2,17 +2,16 @@
 import type { ServerResponse } from "node:http";
 import t from "tap";
 import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
+import { callApi } from "../helpers/call.ts";
 
 t.test("fetch by listing", async (t) => {
   const made = await market(t);
   const { seller, app, owner } = made;
 
   async function list(name: string): Promise<string> {
-    const answer = await app.inject({
-      method: "POST",
-      url: "/api/listings",
-      headers: owner.headers,
-      payload: JSON.stringify({ name, url: `${seller.origin}/${name}` }),
+    const answer = await callApi(app, owner, "POST", "/api/listings", {
+      name,
+      url: `${seller.origin}/${name}`,
     });
     t.equal(answer.statusCode, 201, answer.body);
     return answer.json<{ id: string }>().id;

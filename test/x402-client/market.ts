@@ -8,7 +8,6 @@ import { scriptedSeller, type Script, type ScriptedSeller } from "./scripted-sel
 
 export const PAYEE: Address = "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC";
 const FUNDS = 5_000_000n;
-const ERC20 = parseAbi(["function balanceOf(address) view returns (uint256)"]);
 const USED = parseAbi([
   "event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)",
 ]);
@@ -81,13 +80,7 @@ export async function market(
       );
       return rows[0];
     },
-    balanceOf: (address) =>
-      chain.publicClient.readContract({
-        address: chain.usdc,
-        abi: ERC20,
-        functionName: "balanceOf",
-        args: [address],
-      }),
+    balanceOf: (address) => chain.usdcOf(address),
     async reserved() {
       const answer = await app.inject({ url: "/api/agents/me", headers: agent.headers });
       return answer.json<{ limits: { reserved: string } }>().limits.reserved;

@@ -1,6 +1,7 @@
 // Goal: a paid response is delivered as it was received: requested once, never replaced, never rounded, and as much of it as arrived.
 import { gzipSync } from "node:zlib";
 import t from "tap";
+import { spendAs } from "../helpers/call.ts";
 import { messageOf } from "../helpers/mcp-answer.ts";
 import { main } from "../../packages/purser/src/cli.ts";
 import { assertLedgerIsChain, market, PAYEE, type Answered } from "./market.ts";
@@ -36,178 +37,172 @@ t.test("paid means delivered", async (t) => {
   const SHORT_MS = 4_000;
   type Answer = Parameters<typeof sells>[0];
 
-  await t.test(
-    "a POST is sent once, whatever happens, and its first response is returned",
-    async (t) => {
-      const cases: [string, Answer, object][] = [
-        [
-          "500",
-          ({ response }, receipt) =>
-            void response
-              .writeHead(500, {
-                "content-type": "application/json",
-                "retry-after": "7",
-                ...receipt,
-              })
-              .end('{"why": 1.0}'),
-          {
-            status: 502,
-            body: {
-              code: "paid_upstream_failed",
-              upstreamStatus: 500,
-              thirdParty: {
-                untrusted: true,
-                status: 500,
-                headers: { "retry-after": "7", "content-type": "application/json" },
-                data: { why: 1 },
-                truncated: false,
-                paymentResponse: { success: true, transaction: /^0x/ },
-              },
+  await t.test("a POST is sent once, and its first response is returned", async (t) => {
+    const cases: [string, Answer, object][] = [
+      [
+        "500",
+        ({ response }, receipt) =>
+          void response
+            .writeHead(500, {
+              "content-type": "application/json",
+              "retry-after": "7",
+              ...receipt,
+            })
+            .end('{"why": 1.0}'),
+        {
+          status: 502,
+          body: {
+            code: "paid_upstream_failed",
+            upstreamStatus: 500,
+            thirdParty: {
+              untrusted: true,
+              status: 500,
+              headers: { "retry-after": "7", "content-type": "application/json" },
+              data: { why: 1 },
+              truncated: false,
+              paymentResponse: { success: true, transaction: /^0x/ },
             },
           },
-        ],
-        [
-          "404",
-          ({ response }) => void response.writeHead(404, { etag: 'W/"x"' }).end("gone"),
-          {
-            status: 502,
-            body: {
-              code: "paid_upstream_failed",
-              thirdParty: { status: 404, text: "gone", headers: { etag: 'W/"x"' } },
-            },
-          },
-        ],
-        [
-          "another 402",
-          ({ response }) => seller.refuse(response, seller.entry({ amount: "9999" })),
-          {
-            body: {
-              code: "paid_upstream_failed",
-              thirdParty: { status: 402, reason: "payment required", text: "{}" },
-            },
-          },
-        ],
-        [
-          "no answer",
-          () => undefined,
-          { body: { code: "paid_upstream_failed", upstreamStatus: null } },
-        ],
-        [
-          "a cut",
-          ({ response }) => void response.destroy(),
-          { body: { code: "paid_upstream_failed" } },
-        ],
-        [
-          "headers, and a cut",
-          ({ response }) => {
-            response.writeHead(200, { "content-length": "10" }).flushHeaders();
-            setTimeout(() => response.destroy(), 50);
-          },
-          { body: { code: "paid_upstream_failed", thirdParty: { status: 200, bytes: 0 } } },
-        ],
-        [
-          "too long",
-          ({ response }) => void response.writeHead(200).end("x".repeat(MAX_BYTES + 1)),
-          {
-            status: 200,
-            body: { truncated: true, truncatedBy: "size", bytes: MAX_BYTES, note: /maxBytes/ },
-          },
-        ],
-        [
-          "badly packed",
-          ({ response }) => {
-            const packed = gzipSync("hello ".repeat(999));
-            packed.writeUInt32LE(0, packed.length - 8);
-            response
-              .writeHead(200, { "content-encoding": "gzip", "content-type": "text/plain" })
-              .end(packed);
-          },
-          { status: 200, body: { truncatedBy: "encoding", text: "hello ".repeat(999) } },
-        ],
-        [
-          "an unknown encoding",
-          ({ response }) =>
-            void response
-              .writeHead(200, { "content-encoding": "zstd", "content-type": "application/json" })
-              .end(Buffer.from([0x28, 0xb5, 0x2f, 0xfd])),
-          {
-            status: 200,
-            body: { dataBase64: "KLUv/Q==", contentEncoding: "zstd", truncated: false },
-          },
-        ],
-        [
-          "cut in the middle",
-          ({ response }) => {
-            response.writeHead(200, { "content-length": "100", "content-type": "text/plain" });
-            response.write("half");
-            setTimeout(() => response.destroy(), 50);
-          },
-          { status: 200, body: { text: "half", truncatedBy: "connection", bytes: 4 } },
-        ],
-        [
-          "slower than the time allowed",
-          ({ response }) =>
-            void response.writeHead(200, { "content-type": "text/plain" }).write("drip"),
-          { status: 200, body: { text: "drip", truncatedBy: "timeout" } },
-        ],
-        [
-          "another place",
-          ({ response }, receipt) =>
-            void response
-              .writeHead(303, {
-                location: "/orders/1",
-                link: ['</a>; rel="next"', "</b>; rel=prev"],
-                ...receipt,
-              })
-              .end(),
-          {
-            status: 200,
-            body: {
-              status: 303,
-              headers: { location: "/orders/1", link: '</a>; rel="next", </b>; rel=prev' },
-              thirdParty: { untrusted: true, paymentResponse: { success: true } },
-              note: /did not follow/,
-            },
-          },
-        ],
-      ];
-      for (const [label, answer, expected] of cases) {
-        const ran = sells(answer);
-        const before = await made.balanceOf(PAYEE);
-        const isEndless = ["no answer", "slower than the time allowed"].includes(label);
-        const answered = await made.fetch({
-          url,
-          ...POST,
-          ...(isEndless && { timeoutMs: SHORT_MS }),
-        });
-        t.match(answered, expected, label);
-        const paid = { paid: true, amountPaid: "0.001", txHash: /^0x/, paymentId: /^pay_/ };
-        t.match(
-          answered.body,
-          { ...paid, delivered: answered.status === 200 },
-          `${label}: the receipt`,
-        );
-        t.same(ran, ["POST once"], `${label}: the seller's handler ran once`);
-        t.equal((await made.balanceOf(PAYEE)) - before, 1000n, `${label}: paid once`);
-      }
-    },
-  );
-
-  await t.test(
-    "a GET is sent at most twice, and a refusal never replaces its first response",
-    async (t) => {
-      const ran = sells(({ response }) => void response.writeHead(500).end("first"));
-      t.match(await made.fetch({ url }), {
-        body: {
-          code: "paid_upstream_failed",
-          upstreamStatus: 500,
-          detail: /returned 500/,
-          thirdParty: { status: 500, text: "first" },
         },
+      ],
+      [
+        "404",
+        ({ response }) => void response.writeHead(404, { etag: 'W/"x"' }).end("gone"),
+        {
+          status: 502,
+          body: {
+            code: "paid_upstream_failed",
+            thirdParty: { status: 404, text: "gone", headers: { etag: 'W/"x"' } },
+          },
+        },
+      ],
+      [
+        "another 402",
+        ({ response }) => seller.refuse(response, seller.entry({ amount: "9999" })),
+        {
+          body: {
+            code: "paid_upstream_failed",
+            thirdParty: { status: 402, reason: "payment required", text: "{}" },
+          },
+        },
+      ],
+      [
+        "no answer",
+        () => undefined,
+        { body: { code: "paid_upstream_failed", upstreamStatus: null } },
+      ],
+      [
+        "a cut",
+        ({ response }) => void response.destroy(),
+        { body: { code: "paid_upstream_failed" } },
+      ],
+      [
+        "headers, and a cut",
+        ({ response }) => {
+          response.writeHead(200, { "content-length": "10" }).flushHeaders();
+          setTimeout(() => response.destroy(), 50);
+        },
+        { body: { code: "paid_upstream_failed", thirdParty: { status: 200, bytes: 0 } } },
+      ],
+      [
+        "too long",
+        ({ response }) => void response.writeHead(200).end("x".repeat(MAX_BYTES + 1)),
+        {
+          status: 200,
+          body: { truncated: true, truncatedBy: "size", bytes: MAX_BYTES, note: /maxBytes/ },
+        },
+      ],
+      [
+        "badly packed",
+        ({ response }) => {
+          const packed = gzipSync("hello ".repeat(999));
+          packed.writeUInt32LE(0, packed.length - 8);
+          response
+            .writeHead(200, { "content-encoding": "gzip", "content-type": "text/plain" })
+            .end(packed);
+        },
+        { status: 200, body: { truncatedBy: "encoding", text: "hello ".repeat(999) } },
+      ],
+      [
+        "an unknown encoding",
+        ({ response }) =>
+          void response
+            .writeHead(200, { "content-encoding": "zstd", "content-type": "application/json" })
+            .end(Buffer.from([0x28, 0xb5, 0x2f, 0xfd])),
+        {
+          status: 200,
+          body: { dataBase64: "KLUv/Q==", contentEncoding: "zstd", truncated: false },
+        },
+      ],
+      [
+        "cut in the middle",
+        ({ response }) => {
+          response.writeHead(200, { "content-length": "100", "content-type": "text/plain" });
+          response.write("half");
+          setTimeout(() => response.destroy(), 50);
+        },
+        { status: 200, body: { text: "half", truncatedBy: "connection", bytes: 4 } },
+      ],
+      [
+        "slower than the time allowed",
+        ({ response }) =>
+          void response.writeHead(200, { "content-type": "text/plain" }).write("drip"),
+        { status: 200, body: { text: "drip", truncatedBy: "timeout" } },
+      ],
+      [
+        "another place",
+        ({ response }, receipt) =>
+          void response
+            .writeHead(303, {
+              location: "/orders/1",
+              link: ['</a>; rel="next"', "</b>; rel=prev"],
+              ...receipt,
+            })
+            .end(),
+        {
+          status: 200,
+          body: {
+            status: 303,
+            headers: { location: "/orders/1", link: '</a>; rel="next", </b>; rel=prev' },
+            thirdParty: { untrusted: true, paymentResponse: { success: true } },
+            note: /did not follow/,
+          },
+        },
+      ],
+    ];
+    for (const [label, answer, expected] of cases) {
+      const ran = sells(answer);
+      const before = await made.balanceOf(PAYEE);
+      const isEndless = ["no answer", "slower than the time allowed"].includes(label);
+      const answered = await made.fetch({
+        url,
+        ...POST,
+        ...(isEndless && { timeoutMs: SHORT_MS }),
       });
-      t.same(ran, ["GET ", "GET "]);
-    },
-  );
+      t.match(answered, expected, label);
+      const paid = { paid: true, amountPaid: "0.001", txHash: /^0x/, paymentId: /^pay_/ };
+      t.match(
+        answered.body,
+        { ...paid, delivered: answered.status === 200 },
+        `${label}: the receipt`,
+      );
+      t.same(ran, ["POST once"], `${label}: the seller's handler ran once`);
+      t.equal((await made.balanceOf(PAYEE)) - before, 1000n, `${label}: paid once`);
+    }
+  });
+
+  await t.test("a GET is sent at most twice; a refusal replaces no response", async (t) => {
+    const ran = sells(({ response }) => void response.writeHead(500).end("first"));
+    t.match(await made.fetch({ url }), {
+      body: {
+        code: "paid_upstream_failed",
+        upstreamStatus: 500,
+        detail: /returned 500/,
+        thirdParty: { status: 500, text: "first" },
+      },
+    });
+    t.same(ran, ["GET ", "GET "]);
+  });
 
   await t.test("a request that was never sent is sent again, also a POST", async (t) => {
     // The port is closed between the price and the proof, and open again for the second attempt.
@@ -245,36 +240,33 @@ t.test("paid means delivered", async (t) => {
     t.same([failures, shown], [[true], 1]);
   });
 
-  await t.test(
-    "numbers and text of the target are returned unchanged, also in a replay",
-    async (t) => {
-      const json =
-        '{"z": 12345678901234567890, "a": [1e400, -0, 0.1000, 1.0],\n "t": "\\u00fc\\u0000", "a2": {"b":1}, "__proto__": 5}';
-      sells(
-        ({ response }) =>
-          void response.writeHead(200, { "content-type": "application/json" }).end(json),
-      );
-      const key = { "idempotency-key": "exact" };
-      const first = await made.fetch({ url }, key);
-      t.equal(first.status, 200);
-      t.ok(first.text.includes(`"data":${json}`), "the exact document");
-      t.equal(first.body["text"], undefined, "only once");
-      t.equal(first.headers["content-type"], "application/json; charset=utf-8");
-      const again = await made.fetch({ url }, key);
-      t.equal(again.text, first.text);
-      t.equal(again.headers["idempotent-replayed"], "true");
+  await t.test("numbers and text are returned unchanged, also in a replay", async (t) => {
+    const json =
+      '{"z": 12345678901234567890, "a": [1e400, -0, 0.1000, 1.0],\n "t": "\\u00fc\\u0000", "a2": {"b":1}, "__proto__": 5}';
+    sells(
+      ({ response }) =>
+        void response.writeHead(200, { "content-type": "application/json" }).end(json),
+    );
+    const key = { "idempotency-key": "exact" };
+    const first = await made.fetch({ url }, key);
+    t.equal(first.status, 200);
+    t.ok(first.text.includes(`"data":${json}`), "the exact document");
+    t.equal(first.body["text"], undefined, "only once");
+    t.equal(first.headers["content-type"], "application/json; charset=utf-8");
+    const again = await made.fetch({ url }, key);
+    t.equal(again.text, first.text);
+    t.equal(again.headers["idempotent-replayed"], "true");
 
-      sells(
-        ({ response }) =>
-          void response.writeHead(400, { "content-type": "application/json" }).end("[1.0,1e400]"),
-      );
-      const refused = { "idempotency-key": "exact-error" };
-      const error = await made.fetch({ url, ...POST }, refused);
-      t.ok(error.text.includes('"data":[1.0,1e400]'), "in an error as well");
-      const repeated = await made.fetch({ url, ...POST }, refused);
-      t.ok(repeated.text.includes('"data":[1.0,1e400]'));
-    },
-  );
+    sells(
+      ({ response }) =>
+        void response.writeHead(400, { "content-type": "application/json" }).end("[1.0,1e400]"),
+    );
+    const refused = { "idempotency-key": "exact-error" };
+    const error = await made.fetch({ url, ...POST }, refused);
+    t.ok(error.text.includes('"data":[1.0,1e400]'), "in an error as well");
+    const repeated = await made.fetch({ url, ...POST }, refused);
+    t.ok(repeated.text.includes('"data":[1.0,1e400]'));
+  });
 
   await t.test("a body is sent as the caller wrote it", async (t) => {
     const sent: string[] = [];
@@ -443,19 +435,13 @@ t.test("paid means delivered", async (t) => {
       },
     });
     t.equal(one(method.body), 1);
-    const spend = await made.app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: made.agent.headers,
-      payload: JSON.stringify({ recipient: PAYEE, amount: "1", network: "arc" }),
+    const spend = await spendAs(made.app, made.agent, {
+      recipient: PAYEE,
+      amount: "1",
+      network: "arc",
     });
     t.match(spend.json(), { detail: /^body\.network must be one of eip155:\d+$/ });
-    const otherPayee = await made.app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: made.agent.headers,
-      payload: JSON.stringify({ recipient: OTHER, amount: "1" }),
-    });
+    const otherPayee = await spendAs(made.app, made.agent, { recipient: OTHER, amount: "1" });
     t.match(otherPayee.json(), { code: "recipient_not_allowed", payTo: OTHER, site: null });
   });
 

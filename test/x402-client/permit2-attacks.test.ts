@@ -6,6 +6,7 @@ import type { SignedAuthorization } from "../../server/core/authorization.ts";
 import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import { Allowances, type AllowancesDeps } from "../../server/plugins/allowances/allowances.ts";
 import { isUnderWay } from "../../server/plugins/allowances/store.ts";
+import { callApi } from "../helpers/call.ts";
 import { createAgent } from "../helpers/owner.ts";
 import { ERC20_ABI, EXACT_PROXY, PERMIT2, UPTO_PROXY } from "../helpers/permit2.ts";
 import { until } from "../helpers/until.ts";
@@ -379,11 +380,7 @@ t.test("the allowance", async (t) => {
         args: [thirdParty.address, held],
       }),
     );
-    const archived = await app.inject({
-      method: "POST",
-      url: `/api/agents/${agent.id}/archive`,
-      headers: made.owner.headers,
-    });
+    const archived = await callApi(app, made.owner, "POST", `/api/agents/${agent.id}/archive`);
     t.equal(archived.statusCode, 200, archived.body);
     await app.allowances.revokeArchived();
     await until(async () => (await allowanceOf(made)) === 0n, 15_000);

@@ -83,31 +83,28 @@ t.test("a quote", async (t) => {
     );
   });
 
-  await t.test(
-    "of a listing that sells by POST is its last probe: no request is sent",
-    async (t) => {
-      await database.pool.query(
-        `INSERT INTO listings (id, source, name, url, method, host, pay_to, asset, network, price, price_ceiling,
+  await t.test("of a listing that sells by POST is its last probe", async (t) => {
+    await database.pool.query(
+      `INSERT INTO listings (id, source, name, url, method, host, pay_to, asset, network, price, price_ceiling,
                              status, requirement)
        VALUES ('lst_post', 'bazaar', 'Order', $1, 'POST', $2, $3, $4, $5, 1000, 1000, 'active', $6)`,
-        [
-          url,
-          new URL(url).host,
-          PAYEE.toLowerCase(),
-          made.chain.usdc.toLowerCase(),
-          `eip155:${made.chain.chainId}`,
-          JSON.stringify(seller.entry()),
-        ],
-      );
-      const before = seller.unpaidRequests.length;
-      const quote = await made.fetch({ listingId: "lst_post", dryRun: true });
-      t.match(quote, {
-        status: 200,
-        body: { price: "0.001", payTo: PAYEE, verdict: { allowed: true } },
-      });
-      t.equal(seller.unpaidRequests.length, before);
-    },
-  );
+      [
+        url,
+        new URL(url).host,
+        PAYEE.toLowerCase(),
+        made.chain.usdc.toLowerCase(),
+        `eip155:${made.chain.chainId}`,
+        JSON.stringify(seller.entry()),
+      ],
+    );
+    const before = seller.unpaidRequests.length;
+    const quote = await made.fetch({ listingId: "lst_post", dryRun: true });
+    t.match(quote, {
+      status: 200,
+      body: { price: "0.001", payTo: PAYEE, verdict: { allowed: true } },
+    });
+    t.equal(seller.unpaidRequests.length, before);
+  });
 });
 
 t.test("errors quote a seller only in thirdParty", async (t) => {

@@ -3,6 +3,7 @@
 import { encodePaymentRequiredHeader } from "@x402/core/http";
 import t from "tap";
 import { getAddress, type Address } from "viem";
+import { callApi, spendAs } from "../helpers/call.ts";
 import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
 import { scriptedSeller, type Script } from "./scripted-seller.ts";
@@ -27,19 +28,8 @@ t.test("a website as a payee", async (t) => {
       body: Array.isArray(body) ? { allowlist: body } : body,
     });
   const lookup = (url: string, id = agent.id) =>
-    app.inject({
-      method: "POST",
-      url: `/api/agents/${id}/allowlist/lookup`,
-      headers: owner.headers,
-      payload: JSON.stringify({ url }),
-    });
-  const spend = (recipient: string) =>
-    app.inject({
-      method: "POST",
-      url: "/api/agents/spend",
-      headers: agent.headers,
-      payload: JSON.stringify({ recipient, amount: "0.001" }),
-    });
+    callApi(app, owner, "POST", `/api/agents/${id}/allowlist/lookup`, { url });
+  const spend = (recipient: string) => spendAs(app, agent, { recipient, amount: "0.001" });
   const payment = async (id: unknown) =>
     (
       await app.inject({
@@ -90,39 +80,32 @@ t.test("a website as a payee", async (t) => {
     seller.script = {};
   });
 
-  await t.test(
-    "a URL that is no paid website is refused with its code, and opens no private socket",
-    async (t) => {
-      const cases: [string, number, string][] = [
-        ["http://169.254.169.254/latest/meta-data", 403, "url_blocked"],
-        ["http://127.0.0.1:1/", 403, "url_blocked"],
-        ["http://[::ffff:10.0.0.1]/", 403, "url_blocked"],
-        ["http://0x7f.1:9999/", 403, "url_blocked"],
-        ["http://localhost./", 422, "validation_failed"],
-        ["ftp://example.com/", 422, "validation_failed"],
-        ["file:///etc/passwd", 422, "validation_failed"],
-        ["https://user:pw@example.com/", 422, "validation_failed"],
-        ["https://exa mple.com/", 422, "validation_failed"],
-        [`${unlisted.origin}/free`, 502, "upstream_invalid_402"],
-      ];
-      for (const [url, status, code] of cases) {
-        const answer = await lookup(url);
-        t.match(
-          { status: answer.statusCode, body: answer.json() },
-          { status, body: { code } },
-          url,
-        );
-      }
-      seller.script = {
-        onUnpaid: ({ response }) =>
-          void response.writeHead(302, { location: `${unlisted.origin}/away` }).end(),
-      };
-      const before = unlisted.connections();
-      t.match((await lookup(seller.url)).json(), { code: "upstream_redirect" });
-      t.equal(unlisted.connections(), before, "no redirect is followed");
-      seller.script = {};
-    },
-  );
+  await t.test("a URL that is no paid website is refused with its code", async (t) => {
+    const cases: [string, number, string][] = [
+      ["http://169.254.169.254/latest/meta-data", 403, "url_blocked"],
+      ["http://127.0.0.1:1/", 403, "url_blocked"],
+      ["http://[::ffff:10.0.0.1]/", 403, "url_blocked"],
+      ["http://0x7f.1:9999/", 403, "url_blocked"],
+      ["http://localhost./", 422, "validation_failed"],
+      ["ftp://example.com/", 422, "validation_failed"],
+      ["file:///etc/passwd", 422, "validation_failed"],
+      ["https://user:pw@example.com/", 422, "validation_failed"],
+      ["https://exa mple.com/", 422, "validation_failed"],
+      [`${unlisted.origin}/free`, 502, "upstream_invalid_402"],
+    ];
+    for (const [url, status, code] of cases) {
+      const answer = await lookup(url);
+      t.match({ status: answer.statusCode, body: answer.json() }, { status, body: { code } }, url);
+    }
+    seller.script = {
+      onUnpaid: ({ response }) =>
+        void response.writeHead(302, { location: `${unlisted.origin}/away` }).end(),
+    };
+    const before = unlisted.connections();
+    t.match((await lookup(seller.url)).json(), { code: "upstream_redirect" });
+    t.equal(unlisted.connections(), before, "no redirect is followed");
+    seller.script = {};
+  });
 
   await t.test("an entry for a site is paid there and nowhere else", async (t) => {
     const added = await allowlist({ address: PAYEE, site: `${site}/`, label: "Seller" });
@@ -208,24 +191,15 @@ t.test("a website as a payee", async (t) => {
       "the terms of a site's own entry come before those for everywhere",
     );
     t.match((await spend(PAYEE)).json(), { success: true });
-    const twice = await app.inject({
-      method: "PUT",
-      url: `/api/agents/${agent.id}/allowlist`,
-      headers: owner.headers,
-      payload: JSON.stringify({
-        allowlist: [
-          { address: PAYEE, site },
-          { address: PAYEE, site: `${site}/` },
-        ],
-      }),
+    const twice = await callApi(app, owner, "PUT", `/api/agents/${agent.id}/allowlist`, {
+      allowlist: [
+        { address: PAYEE, site },
+        { address: PAYEE, site: `${site}/` },
+      ],
     });
     t.match({ status: twice.statusCode, body: twice.json() }, { status: 422 });
     const remove = (query: string) =>
-      app.inject({
-        method: "DELETE",
-        url: `/api/agents/${agent.id}/allowlist/${PAYEE}${query}`,
-        headers: owner.headers,
-      });
+      callApi(app, owner, "DELETE", `/api/agents/${agent.id}/allowlist/${PAYEE}${query}`);
     const loosening = await remove(`?site=${encodeURIComponent(site)}`);
     t.match(
       loosening.json(),
@@ -257,11 +231,10 @@ t.test("a website as a payee", async (t) => {
       ...facts,
     });
     const proofs = seller.proofs.length;
-    const session = await app.inject({
-      method: "POST",
-      url: `/api/agents/${agent.id}/allowlist`,
-      headers: owner.headers,
-      payload: JSON.stringify({ address: OTHER, site, replaces: PAYEE }),
+    const session = await callApi(app, owner, "POST", `/api/agents/${agent.id}/allowlist`, {
+      address: OTHER,
+      site,
+      replaces: PAYEE,
     });
     t.match(session.json(), { code: "owner_signature_required" }, "a session alone is not enough");
     t.equal((await made.fetch({ url: seller.url })).status, 403);
@@ -321,11 +294,8 @@ t.test("a website as a payee", async (t) => {
     seller.script = { onUnpaid: ({ response }) => void response.end("free") };
     t.match((await made.fetch({ url: seller.url })).body, { paid: false, text: "free" });
     seller.script = {};
-    const tried = await app.inject({
-      method: "POST",
-      url: `/api/agents/${agent.id}/try`,
-      headers: owner.headers,
-      payload: JSON.stringify({ url: unlisted.origin }),
+    const tried = await callApi(app, owner, "POST", `/api/agents/${agent.id}/try`, {
+      url: unlisted.origin,
     });
     t.match(tried.json(), { code: "origin_not_allowed" }, "the owner's trial has the same rule");
   });
@@ -435,11 +405,7 @@ t.test("a site is removed while fetches are in flight", async (t) => {
     made.fetch({ url: `${seller.url}&n=${n}` }),
   );
   await all;
-  const gone = await app.inject({
-    method: "DELETE",
-    url: `/api/agents/${agent.id}/allowlist/${PAYEE}`,
-    headers: owner.headers,
-  });
+  const gone = await callApi(app, owner, "DELETE", `/api/agents/${agent.id}/allowlist/${PAYEE}`);
   t.equal(gone.statusCode, 200);
   release?.();
   for (const { status, body } of await Promise.all(fetches))
@@ -451,12 +417,13 @@ t.test("the lookup refuses another owner's agent", async (t) => {
   const made = await market(t, { agent: { allowlist: [] } });
   const other = await signIn(made);
   const otherAgent = await createAgent(made, other);
-  const answer = await made.app.inject({
-    method: "POST",
-    url: `/api/agents/${otherAgent.id}/allowlist/lookup`,
-    headers: made.owner.headers,
-    payload: JSON.stringify({ url: made.seller.url }),
-  });
+  const answer = await callApi(
+    made.app,
+    made.owner,
+    "POST",
+    `/api/agents/${otherAgent.id}/allowlist/lookup`,
+    { url: made.seller.url },
+  );
   t.equal(answer.statusCode, 404);
   t.equal(made.seller.unpaidRequests.length, 0);
 });
