@@ -13,7 +13,12 @@ import {
   type Terms,
 } from "../../web/src/lib/orders/terms.ts";
 import { creationRequest, keyRequest } from "../../web/src/lib/orders/requests.ts";
-import { hashTypedData } from "viem";
+import {
+  moveToSign,
+  secondWalletToSign,
+  withdrawalToSign,
+} from "../../web/src/lib/orders/to-sign.ts";
+import { hashTypedData, zeroAddress } from "viem";
 import { testAccount } from "../helpers/chain.ts";
 
 const CHAIN_ID = 5042002;
@@ -149,6 +154,46 @@ t.test("a key is issued to the requested agent, with its label and end", async (
   t.match(await ask.read(order), { changes: [{ what: "New API key", after: "ci" }, {}, {}] });
   for (const change of [{ agent: "agt_2" }, { label: "x" }, { expiresAt: "1900000000" }])
     await t.rejects(async () => ask.read({ ...order, ...change }), { name: "OrderMismatch" });
+});
+
+const SINGLE_USE = { nonce: NONCE, deadline: String(deadlineSeconds) };
+const other = testAccount(9).address;
+const differs = { name: "OrderMismatch" };
+
+t.test("a withdrawal to another address, or of another amount, is not signed", async (t) => {
+  const order = { wallet, to: payee, asset: other, amount: "1500000", ...SINGLE_USE };
+  const wanted = { wallet, to: payee, amount: "1.5", network: `eip155:${CHAIN_ID}` };
+  const typed = withdrawalToSign(order, wanted);
+  t.equal(hashTypedData(typed as never), orderDigest("Withdraw", order, CHAIN_ID));
+  const max = withdrawalToSign(order, { ...wanted, amount: "max" });
+  t.equal(max.message.amount, "1500000", "the amount that the review shows");
+  const changes = [{ to: other }, { wallet: other }, { amount: "1500001" }, { nonce: "0x1" }];
+  for (const change of changes)
+    t.throws(() => withdrawalToSign({ ...order, ...change }, wanted), differs);
+  t.throws(() => withdrawalToSign({ ...order, to: other }, { ...wanted, amount: "max" }), differs);
+  const late = { ...order, deadline: String(deadlineSeconds + 86_400n) };
+  t.throws(() => withdrawalToSign(late, wanted), differs, "good for a day");
+});
+
+t.test("another recovery wallet than the one that was entered is not signed", async (t) => {
+  const order = { owner: wallet, second: payee, secondChain: "0", ...SINGLE_USE };
+  const wanted = { owner: wallet, second: payee };
+  const typed = secondWalletToSign(order, wanted, CHAIN_ID);
+  t.equal(hashTypedData(typed as never), orderDigest("SecondWallet", order, CHAIN_ID));
+  for (const change of [{ owner: other }, { second: other }, { secondChain: "1" }])
+    t.throws(() => secondWalletToSign({ ...order, ...change }, wanted, CHAIN_ID), differs);
+  const revoked = { ...order, second: zeroAddress };
+  secondWalletToSign(revoked, { owner: wallet, second: null }, CHAIN_ID);
+  t.throws(() => secondWalletToSign(order, { owner: wallet, second: null }, CHAIN_ID), differs);
+});
+
+t.test("agents that would move to another wallet are not signed for", async (t) => {
+  const order = { from: wallet, to: payee, ...SINGLE_USE };
+  const wanted = { from: wallet, to: payee };
+  const typed = moveToSign(order, wanted, CHAIN_ID);
+  t.equal(hashTypedData(typed as never), orderDigest("MoveOwner", order, CHAIN_ID));
+  for (const change of [{ from: other }, { to: other }])
+    t.throws(() => moveToSign({ ...order, ...change }, wanted, CHAIN_ID), differs);
 });
 
 t.test("the web app predicts what the server treats as loosening", async (t) => {

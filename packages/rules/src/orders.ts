@@ -1,6 +1,7 @@
 /**
  * The documents that an owner's wallet signs (EIP-712, docs/decisions/0020): their members, structs and domain. The web
- * app makes the wallet's typed data from these structs, so a response of the server can only provide values.
+ * app makes the wallet's typed data of each order from these structs, so a response of the server only provides values.
+ * The app compares these with what the user entered before the wallet sees them.
  */
 import { policyTypes, versionOf, type AgentPolicyOrder, type StructMember } from "./policy.ts";
 

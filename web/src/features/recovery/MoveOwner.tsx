@@ -16,7 +16,7 @@ export function MoveOwner({
   owner: string;
   second: string;
 }): ReactNode {
-  const sign = useSignMove(owner);
+  const sign = useSignMove(owner, second);
   const move = useMove(second);
   return (
     <Stack gap="sm">

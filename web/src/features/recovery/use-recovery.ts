@@ -1,7 +1,9 @@
 import { notifications } from "@mantine/notifications";
 import { useMutation } from "@tanstack/react-query";
+import type { MoveOwnerOrder, SecondWalletOrder } from "../../../../packages/rules/src/orders.ts";
 import { ApiError, api } from "../../lib/api.ts";
 import { isSameAddress } from "../../lib/address.ts";
+import { moveToSign, secondWalletToSign } from "../../lib/orders/to-sign.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Connection } from "../../lib/wallet/connection.ts";
 import { isRejection, walletError } from "../../lib/wallet/provider.ts";
@@ -10,19 +12,19 @@ import type { Recovery } from "../../lib/wire.ts";
 
 type TypedData = Parameters<typeof signTypedData>[1];
 
-interface ToSign {
-  order: object;
-  typedData: TypedData;
+interface Requested<O> {
+  order: O;
+  chainId: number;
 }
 
-/** The order in the server's response; any other failure is thrown. */
-async function orderFor(send: () => Promise<unknown>): Promise<ToSign> {
+/** The order in the server's response, and its chain; any other failure is thrown. */
+async function orderFor<O>(send: () => Promise<unknown>): Promise<Requested<O>> {
   try {
     await send();
   } catch (error) {
-    if (error instanceof ApiError && error.problem.typedData !== undefined)
-      return error.problem as unknown as ToSign;
-    throw error;
+    if (!(error instanceof ApiError) || error.problem.typedData === undefined) throw error;
+    const { order, typedData } = error.problem as unknown as { order: O; typedData: TypedData };
+    return { order, chainId: Number(typedData.domain.chainId) };
   }
   throw new Error("The service did not request a signature.");
 }
@@ -50,23 +52,31 @@ export const useNameSecond = (owner: string) =>
     mutationFn: async (request: { connection: Connection; address: string | null }) => {
       const { connection, address } = request;
       const path = "/api/recovery/second";
-      const { order, typedData } = await orderFor(() => api.put(path, { address }));
+      const { order, chainId } = await orderFor<SecondWalletOrder>(() =>
+        api.put(path, { address }),
+      );
+      const typedData = secondWalletToSign(order, { owner, second: address }, chainId);
       const signature = await signAs(connection, owner, typedData);
       return api.put<Recovery>(path, { address, authorization: { order, signature } });
     },
     onSuccess: () => invalidate.afterRecovery(),
   });
 
-interface HalfSigned extends ToSign {
+interface HalfSigned {
+  order: MoveOwnerOrder;
+  typedData: TypedData;
   signature: string;
 }
 
 /** The first of the two signatures that make the recovery wallet the owner. */
-export const useSignMove = (owner: string) =>
+export const useSignMove = (owner: string, second: string) =>
   useMutation({
     mutationFn: async (connection: Connection): Promise<HalfSigned> => {
-      const request = await orderFor(() => api.post("/api/recovery/move"));
-      return { ...request, signature: await signAs(connection, owner, request.typedData) };
+      const { order, chainId } = await orderFor<MoveOwnerOrder>(() =>
+        api.post("/api/recovery/move"),
+      );
+      const typedData = moveToSign(order, { from: owner, to: second }, chainId);
+      return { order, typedData, signature: await signAs(connection, owner, typedData) };
     },
   });
 

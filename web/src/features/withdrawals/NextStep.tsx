@@ -40,7 +40,7 @@ export function NextStep({ withdrawal, state }: ReviewProps): ReactNode {
               <Button
                 variant="filled"
                 size="xs"
-                onClick={() => void withdrawal.askAgain(state.signed)}
+                onClick={() => void withdrawal.sendAgain(state.signed)}
               >
                 Check again
               </Button>

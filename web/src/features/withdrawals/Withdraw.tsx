@@ -6,7 +6,7 @@ import { WithdrawalReview } from "./WithdrawalReview.tsx";
 import { WithdrawForm } from "./WithdrawForm.tsx";
 
 export function Withdraw({ agent, owner }: { agent: Agent; owner: string }): ReactNode {
-  const withdrawal = useWithdrawal(agent.id);
+  const withdrawal = useWithdrawal(agent, owner);
   const { state } = withdrawal;
   const isForm = state.step === "form" || state.step === "preparing";
   return (

@@ -1,10 +1,11 @@
 import { useCallback, useState } from "react";
 import { ApiError } from "../../lib/api.ts";
+import { withdrawalToSign } from "../../lib/orders/to-sign.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Connection } from "../../lib/wallet/connection.ts";
 import { isRejection, walletError } from "../../lib/wallet/provider.ts";
 import { signTypedData } from "../../lib/wallet/typed-data.ts";
-import type { PreparedWithdrawal, WithdrawalAnswer } from "../../lib/wire.ts";
+import type { Agent, PreparedWithdrawal, WithdrawalAnswer } from "../../lib/wire.ts";
 import { executeWithdrawal, prepareWithdrawal } from "./api.ts";
 
 interface Signed {
@@ -27,7 +28,7 @@ export interface Withdrawal {
   state: WithdrawalState;
   prepare: (request: Parameters<typeof prepareWithdrawal>[1]) => Promise<void>;
   sign: (connection: Connection, prepared: PreparedWithdrawal) => Promise<void>;
-  askAgain: (signed: Signed) => Promise<void>;
+  sendAgain: (signed: Signed) => Promise<void>;
   reset: () => void;
 }
 
@@ -39,19 +40,24 @@ const isRefusal = (error: unknown): boolean =>
   error.code !== "idempotency_in_progress" &&
   error.code !== "session_required";
 
-export function useWithdrawal(agentId: string): Withdrawal {
+export function useWithdrawal(agent: Agent, owner: string): Withdrawal {
+  const { id: agentId, walletAddress: wallet } = agent;
   const [state, setState] = useState<WithdrawalState>({ step: "form" });
 
   const prepare = useCallback(
     async (request: Parameters<typeof prepareWithdrawal>[1]) => {
       setState({ step: "preparing" });
       try {
-        setState({ step: "review", prepared: await prepareWithdrawal(agentId, request) });
+        const { order } = await prepareWithdrawal(agentId, request);
+        // The response only provides the order; the app makes what the wallet signs.
+        const wanted = { ...request, wallet, to: request.to ?? owner };
+        const typedData = withdrawalToSign(order, wanted);
+        setState({ step: "review", prepared: { order, typedData } });
       } catch (error) {
         setState({ step: "form", error });
       }
     },
-    [agentId],
+    [agentId, wallet, owner],
   );
 
   const execute = useCallback(
@@ -100,5 +106,5 @@ export function useWithdrawal(agentId: string): Withdrawal {
   const reset = useCallback(() => {
     setState({ step: "form" });
   }, []);
-  return { state, prepare, sign, askAgain: execute, reset };
+  return { state, prepare, sign, sendAgain: execute, reset };
 }

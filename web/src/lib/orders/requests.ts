@@ -29,9 +29,9 @@ type Order = Record<string, unknown>;
 const MARGIN_SECONDS = 5 * 60;
 
 /** The chain id in a CAIP-2 id of an EVM chain. */
-const chainIdOf = (network: string): number => Number(network.split(":")[1]);
+export const chainIdOf = (network: string): number => Number(network.split(":")[1]);
 
-function assertSingleUse(order: Order, lifetimeSeconds = MAX_ORDER_SECONDS): void {
+export function assertSingleUse(order: Order, lifetimeSeconds = MAX_ORDER_SECONDS): void {
   const latestMs = serverNowMs() + (lifetimeSeconds + MARGIN_SECONDS) * 1000;
   const isSingle = /^0x[0-9a-f]{64}$/i.test(String(order.nonce));
   if (!isSingle || !(Number(order.deadline) * 1000 < latestMs)) throw new OrderMismatch([]);
