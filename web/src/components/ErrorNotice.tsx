@@ -48,7 +48,13 @@ export function ErrorNotice({ error, title, onRetry }: ErrorNoticeProps): ReactN
         </Text>
       )}
       {onRetry && (
-        <Button size="xs" mt="xs" onClick={onRetry}>
+        <Button
+          size="xs"
+          mt="xs"
+          onClick={() => {
+            onRetry();
+          }}
+        >
           Try again
         </Button>
       )}

@@ -7,19 +7,21 @@ export interface LoadMoreProps {
     hasNextPage: boolean;
     isFetching: boolean;
     isFetchingNextPage: boolean;
+    error: unknown;
     fetchNextPage: () => unknown;
   };
   what: string;
 }
 
-/** Loads the next page shortly before the end of the list is visible; the button is for keyboard users. */
+/** Loads the next page shortly before the end of the list is visible; the button is for keyboard users, and for a retry. */
 export function LoadMore({ query, what }: LoadMoreProps): ReactNode {
-  const { hasNextPage, isFetching, isFetchingNextPage, fetchNextPage } = query;
+  const { hasNextPage, isFetching, isFetchingNextPage, error, fetchNextPage } = query;
   const button = useRef<HTMLButtonElement>(null);
   useEffect(() => {
     const target = button.current;
     // A live update may cancel the request of a page, so the check runs again after every request.
-    if (!target || !hasNextPage || isFetching) return undefined;
+    // After an error only a press retries; the visible button would send requests without a pause.
+    if (!target || !hasNextPage || isFetching || error !== null) return undefined;
     const observer = new IntersectionObserver(
       (entries) => {
         if (entries.some((entry) => entry.isIntersecting)) void fetchNextPage();
@@ -30,7 +32,7 @@ export function LoadMore({ query, what }: LoadMoreProps): ReactNode {
     return () => {
       observer.disconnect();
     };
-  }, [hasNextPage, isFetching, fetchNextPage]);
+  }, [hasNextPage, isFetching, error, fetchNextPage]);
   if (!hasNextPage) return null;
   return (
     <Group justify="center" p="md">

@@ -52,8 +52,7 @@ export default function NewAgentScreen(): ReactNode {
         title="Leave without the key?"
         cancel="Stay"
         confirm="Leave"
-        pending="Leaving…"
-        mutation={{ isPending: false, error: null, mutate: () => blocker.proceed?.() }}
+        onConfirm={() => blocker.proceed?.()}
         onCancel={() => blocker.reset?.()}
       >
         The key cannot be shown again. You can create another one on the agent&rsquo;s page.

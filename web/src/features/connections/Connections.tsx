@@ -62,6 +62,7 @@ export function Connections({ agent }: { agent: Agent }): ReactNode {
       </List>
       <ConfirmDialog
         opened={ending !== undefined}
+        disabled={ending === undefined}
         title="End the connection"
         mutation={end}
         failed="The connection was not ended"

@@ -30,7 +30,9 @@ export function Trial({ agentId, listing }: { agentId: string; listing: Listing 
     <Stack>
       <Group>
         <PendingButton
-          pending={dryRun.isPending && "Asking…"}
+          // It makes a new key, so while a payment runs it could lead to a second one.
+          disabled={pay.isPending}
+          pending={dryRun.isPending && "Requesting…"}
           onClick={() => {
             pay.reset();
             setPayKey(crypto.randomUUID());

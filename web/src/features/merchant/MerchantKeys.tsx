@@ -71,6 +71,7 @@ export function MerchantKeys({ merchant }: { merchant: Merchant | undefined }): 
       {isMaking && <NewKey onClose={making.close} />}
       <ConfirmDialog
         opened={revoking !== undefined}
+        disabled={revoking === undefined}
         title="Revoke the key"
         mutation={revoke}
         failed="The key was not revoked"
@@ -126,6 +127,10 @@ function NewKey({ onClose }: { onClose: () => void }): ReactNode {
     // The response contains the key, which must not stay in memory after the dialog.
     gcTime: 0,
   });
+  // Closing now would lose the key that is being created.
+  const close = (): void => {
+    if (!create.isPending) onClose();
+  };
   if (create.data)
     return (
       <Dialog opened onClose={onClose} closable={false} title="Your new key">
@@ -139,13 +144,13 @@ function NewKey({ onClose }: { onClose: () => void }): ReactNode {
       </Dialog>
     );
   return (
-    <Dialog opened onClose={onClose} title="New facilitator key">
+    <Dialog opened onClose={close} closable={!create.isPending} title="New facilitator key">
       <RequestForm
         mutation={create}
         failed="The key was not created"
         confirm="Create key"
         pending="Creating…"
-        onCancel={onClose}
+        onCancel={close}
       >
         <TextInput
           label="Label"

@@ -214,6 +214,7 @@ function DeleteDialog({
   return (
     <ConfirmDialog
       opened={webhook !== undefined}
+      disabled={webhook === undefined}
       title="Delete the webhook"
       mutation={remove}
       failed="The webhook was not deleted"

@@ -1,4 +1,4 @@
-import { Button, Group, Stack, TextInput } from "@mantine/core";
+import { Group, Stack, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Address } from "../../components/Address.tsx";
@@ -70,6 +70,7 @@ function NameSecond({
   const [problem, setProblem] = useState<string>();
   const name = useNameSecond(owner);
   const save = async (): Promise<void> => {
+    if (name.isPending) return;
     const check = await checkAddress(text);
     if (!check.ok) setProblem(check.reason);
     else
@@ -110,14 +111,15 @@ function NameSecond({
             Add recovery wallet
           </PendingButton>
           {current !== null && (
-            <Button
+            <PendingButton
               variant="subtle"
+              pending={name.isPending && "Revoke"}
               onClick={() => {
                 name.mutate({ connection, address: null });
               }}
             >
               Revoke
-            </Button>
+            </PendingButton>
           )}
         </Group>
       </Stack>
