@@ -219,7 +219,7 @@ var AGENT = {
     since: 1,
     column: "fetch_scope",
     label: "Sites it may fetch from",
-    help: "Any site, or only the sites of its payees. Also applies to free responses",
+    help: "Also applies to free responses",
     description: "sites: x402-fetch reaches only the sites of its payees",
     refusal: "the owner did not sign for this site",
     describe: () => "It fetches only from the sites of its payees."
