@@ -11,6 +11,10 @@ export interface RequestFormProps {
   /** Shown on the button while the request runs. */
   pending: string;
   color?: "red";
+  /** "default" where another action is the main one. */
+  variant?: "filled" | "default";
+  /** The place of the buttons: at the end beside a cancel button, else at the start. */
+  align?: "start" | "end";
   disabled?: boolean;
   /** The request has succeeded, and the buttons are gone. */
   isDone?: boolean;
@@ -24,7 +28,8 @@ export interface RequestFormProps {
 /** A form that sends one request: its fields, the error of the request, and the buttons. */
 export function RequestForm(props: RequestFormProps): ReactNode {
   const { mutation, failed, confirm, pending, color, disabled = false, children } = props;
-  const { cancel = "Cancel", onCancel, more, isDone = false } = props;
+  const { cancel = "Cancel", onCancel, more, isDone = false, variant = "filled" } = props;
+  const { align = onCancel ? "end" : "start" } = props;
   return (
     <form
       noValidate
@@ -39,11 +44,11 @@ export function RequestForm(props: RequestFormProps): ReactNode {
         {children}
         {mutation.error !== null && <ErrorNotice title={failed} error={mutation.error} />}
         {!isDone && (
-          <Group justify={onCancel ? "flex-end" : undefined}>
+          <Group justify={`flex-${align}`}>
             {onCancel && <Button onClick={onCancel}>{cancel}</Button>}
             <PendingButton
               type="submit"
-              variant="filled"
+              variant={variant}
               color={color}
               disabled={disabled}
               pending={mutation.isPending && pending}

@@ -106,7 +106,7 @@ function Question({
         lead="A program requests access to one of your agents."
       />
       <Stack gap="lg">
-        <Asker consent={consent} />
+        <Program consent={consent} />
         <ChooseAgent
           agents={all}
           chosen={chosen}
@@ -161,7 +161,7 @@ function Question({
   );
 }
 
-function Asker({ consent }: { consent: ConsentRequest }): ReactNode {
+function Program({ consent }: { consent: ConsentRequest }): ReactNode {
   const { thirdParty, place, describedAt, keyExpiresAt } = consent;
   return (
     <Section title="The program">

@@ -55,16 +55,9 @@ export function Filters({ choice }: { choice: Choice }): ReactNode {
       )}
       <TextInput flex="1 1 130px" aria-label="From day" type="date" {...choice.from} />
       <TextInput flex="1 1 130px" aria-label="To day" type="date" {...choice.to} />
+      <TextInput flex="1 1 130px" aria-label="Payer" placeholder="Payer 0x…" {...choice.payer} />
       <TextInput
         flex="1 1 130px"
-        maw={170}
-        aria-label="Payer"
-        placeholder="Payer 0x…"
-        {...choice.payer}
-      />
-      <TextInput
-        flex="1 1 130px"
-        maw={170}
         aria-label="At least, USDC"
         placeholder="At least"
         {...choice.minimum}

@@ -9,7 +9,7 @@ import { atomic, canonical, formatUsdc, parseUsdc } from "../../lib/money.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { MerchantSettlementDetail, NetworkInfo } from "../../lib/wire.ts";
 import { useOwner } from "../../shared/session/session-context.ts";
-import { refund } from "./api.ts";
+import { sendRefund } from "./api.ts";
 import { REFUND_STATUS } from "./words.ts";
 
 interface RefundFormProps {
@@ -23,16 +23,17 @@ export function RefundForm({ settlement, network }: RefundFormProps): ReactNode 
   const { refundable } = settlement;
   const [amount, setAmount] = useState(refundable);
   const value = parseUsdc(amount);
-  const give = useMutation({
-    mutationFn: () => refund(settlement, network, { owner: address, amount: canonical(amount) }),
+  const refund = useMutation({
+    mutationFn: () =>
+      sendRefund(settlement, network, { owner: address, amount: canonical(amount) }),
     onSettled: invalidate.afterRefund,
   });
-  if (give.data)
+  if (refund.data)
     return (
-      <Note color={give.data.status === "settled" ? "green" : "yellow"}>
+      <Note color={refund.data.status === "settled" ? "green" : "yellow"}>
         <p role="status">
-          <strong>{formatUsdc(give.data.amount)} USDC</strong>{" "}
-          {REFUND_STATUS[give.data.status]?.meaning}
+          <strong>{formatUsdc(refund.data.amount)} USDC</strong>{" "}
+          {REFUND_STATUS[refund.data.status]?.meaning}
         </p>
       </Note>
     );
@@ -54,7 +55,7 @@ export function RefundForm({ settlement, network }: RefundFormProps): ReactNode 
   const isGood = value !== undefined && value > 0n && !isTooMuch;
   return (
     <RequestForm
-      mutation={give}
+      mutation={refund}
       failed="The refund failed"
       confirm="Sign and refund"
       pending="Waiting for your wallet…"

@@ -100,7 +100,7 @@ function refundRequest(
   };
 }
 
-export const refund = (
+export const sendRefund = (
   settlement: MerchantSettlement,
   network: NetworkInfo,
   terms: { owner: string; amount: string },

@@ -110,6 +110,7 @@ function AddressForm({ email }: { email: Email }): ReactNode {
           isSame && known !== "" && !isSettled ? "Send the confirmation again" : "Save and confirm"
         }
         pending="Saving…"
+        variant={isSame && known !== "" ? "default" : "filled"}
         disabled={
           !email.available || address.trim() === "" || (isSettled && email.stopped === null)
         }

@@ -10,6 +10,7 @@ import { isSameAddress } from "../../lib/address.ts";
 import { api } from "../../lib/api.ts";
 import { formatUsdc } from "../../lib/money.ts";
 import type { SiteLookup } from "../../lib/wire.ts";
+import styles from "./AllowlistEditor.module.css";
 import type { AllowlistDraft } from "./rules.ts";
 
 interface AllowSiteProps {
@@ -31,7 +32,7 @@ export function AllowSite({ agentId, onPick }: AllowSiteProps): ReactNode {
       </Button>
       <Dialog opened={isOpen} onClose={close} title="Allow a website" size="lg">
         {isOpen && (
-          <AskSite
+          <ReadSite
             agentId={agentId}
             onPick={(entry) => {
               onPick(entry);
@@ -44,7 +45,7 @@ export function AllowSite({ agentId, onPick }: AllowSiteProps): ReactNode {
   );
 }
 
-function AskSite({ agentId, onPick }: AllowSiteProps): ReactNode {
+function ReadSite({ agentId, onPick }: AllowSiteProps): ReactNode {
   const [url, setUrl] = useInputState("");
   const probe = useMutation({
     mutationFn: () => api.post<SiteLookup>(`/api/agents/${agentId}/allowlist/lookup`, { url }),
@@ -55,7 +56,9 @@ function AskSite({ agentId, onPick }: AllowSiteProps): ReactNode {
         mutation={probe}
         failed="This page is not asking for payment"
         confirm="Read the price"
-        pending="Asking…"
+        pending="Reading the price…"
+        align="end"
+        variant={probe.data ? "default" : "filled"}
         disabled={url.trim() === ""}
       >
         <TextInput
@@ -101,7 +104,7 @@ function Found({
         ]}
       />
       {sellerTexts.length > 0 && (
-        <Paper component="figure" radius="md" p="sm">
+        <Paper component="figure" radius="md" p="sm" className={styles.sellerTexts}>
           <Text component="figcaption" c="dimmed" size="sm">
             Text from the site, not checked by Purser
           </Text>
