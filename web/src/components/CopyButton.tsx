@@ -1,7 +1,9 @@
 import { ActionIcon, Button, type ButtonProps } from "@mantine/core";
 import { useClipboard } from "@mantine/hooks";
-import type { ReactNode } from "react";
+import { type ReactNode, useEffect } from "react";
 import { CheckIcon, CopyIcon } from "./icons.tsx";
+
+const FEEDBACK_MS = 1_800;
 
 interface CopyButtonProps extends Pick<ButtonProps, "variant" | "className"> {
   value: string;
@@ -12,7 +14,15 @@ interface CopyButtonProps extends Pick<ButtonProps, "variant" | "className"> {
 }
 
 export function CopyButton({ value, what, text, ...look }: CopyButtonProps): ReactNode {
-  const { copy, copied, error } = useClipboard({ timeout: 1_800 });
+  const { copy, copied, error, reset } = useClipboard({ timeout: FEEDBACK_MS });
+  // The hook forgets a success by itself, but not an error.
+  useEffect(() => {
+    if (!error) return undefined;
+    const timer = setTimeout(reset, FEEDBACK_MS);
+    return () => {
+      clearTimeout(timer);
+    };
+  }, [error, reset]);
   const feedback = copied ? "Copied" : error ? "This browser does not allow copying" : "";
   const icon = copied ? <CheckIcon size={16} /> : <CopyIcon size={16} />;
   const onClick = (): void => {

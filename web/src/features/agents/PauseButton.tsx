@@ -36,6 +36,7 @@ export function PauseButton({ agent, compact }: { agent: Agent; compact?: boolea
       <ActionIcon
         aria-label={`${verb} ${agent.name}`}
         title={verb}
+        aria-disabled={change.isPending || undefined}
         onClick={() => {
           if (!change.isPending) change.mutate();
         }}
