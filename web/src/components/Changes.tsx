@@ -10,9 +10,11 @@ export function Changes({ changes }: { changes: Change[] }): ReactNode {
       {changes.map((change) => (
         <li key={`${change.what}${change.before}${change.after}`}>
           <span className={styles.what}>{change.what}</span>
-          {change.before !== "" && <del>{change.before}</del>}
-          {change.before !== "" && change.after !== "" && <ArrowIcon size={14} />}
-          {change.after !== "" && <ins>{change.after}</ins>}
+          <span className={styles.values}>
+            {change.before !== "" && <del>{change.before}</del>}
+            {change.before !== "" && change.after !== "" && <ArrowIcon size={14} />}
+            {change.after !== "" && <ins>{change.after}</ins>}
+          </span>
         </li>
       ))}
     </ul>

@@ -1,6 +1,7 @@
 import { Button, Checkbox, Group } from "@mantine/core";
 import { useInputState, useWindowEvent } from "@mantine/hooks";
 import type { ReactNode } from "react";
+import styles from "./SavedGate.module.css";
 
 interface SavedGateProps {
   /** "key" */
@@ -17,7 +18,7 @@ export function SavedGate({ what, doneLabel = "Done", onDone }: SavedGateProps):
     if (!isSaved) event.preventDefault();
   });
   return (
-    <Group justify="space-between" gap="md">
+    <Group justify="space-between" gap="md" className={styles.root}>
       <Checkbox label={`I saved the ${what}`} checked={isSaved} onChange={setSaved} />
       <Button variant="filled" disabled={!isSaved} onClick={onDone}>
         {doneLabel}

@@ -17,7 +17,7 @@ interface SecretKeyProps {
 export function SecretKey(props: SecretKeyProps): ReactNode {
   const { apiKey, agentName, baseUrl, isShown, onShow } = props;
   return (
-    <Paper p="md" radius="md" bg="var(--sunken)">
+    <Paper p="md" radius="md" bg="var(--sunken)" bd="1px solid var(--line-strong)">
       <Group justify="space-between" gap="sm">
         <code data-testid="api-key" aria-label={isShown ? "API key" : "API key, hidden"}>
           {isShown ? apiKey : mask(apiKey)}

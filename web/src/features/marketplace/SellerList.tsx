@@ -6,6 +6,7 @@ import { Address } from "../../components/Address.tsx";
 import { List } from "../../components/List.tsx";
 import { Money } from "../../components/Money.tsx";
 import { listingsQuery } from "./api.ts";
+import styles from "./Marketplace.module.css";
 
 export interface SellerListProps {
   onPick: (entry: { address: string; label: string }) => void;
@@ -34,9 +35,9 @@ export function SellerList({ onPick, has }: SellerListProps): ReactNode {
         empty={<EmptyState title="No sellers found" />}
       >
         {(listing) => (
-          <li key={listing.id}>
+          <li key={listing.id} className={styles.seller}>
             <Group justify="space-between" wrap="nowrap" py="sm">
-              <Stack gap={0}>
+              <Stack gap={0} miw={0}>
                 <strong>{listing.thirdParty.name}</strong>
                 <Text span c="dimmed" size="sm">
                   {listing.host} · <Money amount={listing.price} />

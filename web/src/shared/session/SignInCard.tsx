@@ -24,7 +24,7 @@ export function SignInCard({ documentTitle, title, lead, children }: SignInCardP
           {lead}
         </Text>
       </Stack>
-      <Paper p="lg" shadow="var(--shadow)">
+      <Paper className={styles.card} shadow="var(--shadow)">
         {children}
       </Paper>
     </Stack>
