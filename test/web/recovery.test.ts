@@ -1,5 +1,6 @@
 // Goal: an owner adds a recovery wallet with one press; it signs in for the owner, pauses, restricts and
-// withdraws to the owner, and the app explains what it may not do.
+// withdraws to the owner, and the app explains what it may not do. Orders that differ from the request are not signed.
+import type { Page } from "playwright-core";
 import t from "tap";
 import { openPage } from "../helpers/browser.ts";
 import { testAccount } from "../helpers/chain.ts";
@@ -7,6 +8,19 @@ import { createAgent, signIn } from "../helpers/owner.ts";
 import { usdcOf } from "../spending/ledger.helper.ts";
 import { injectWallet } from "./injected-wallet.ts";
 import { DEMO_OWNER, signInAsSecond, signInWithDemoWallet, webWorld } from "./world.ts";
+
+const DIFFERS = "The order from the service differs from your request";
+
+/** The service responds with an order that has another value, also in its typed data. */
+async function changeOrder(page: Page, url: string, change: object): Promise<void> {
+  await page.route(url, async (route) => {
+    const response = await route.fetch();
+    const body = (await response.json()) as { order: object; typedData: { message: object } };
+    Object.assign(body.order, change);
+    Object.assign(body.typedData.message, change);
+    await route.fulfill({ response, json: body });
+  });
+}
 
 t.test("the recovery wallet", async (t) => {
   const world = await webWorld(t);
@@ -65,6 +79,10 @@ t.test("the recovery wallet", async (t) => {
     await own.getByRole("link", { name: "Withdraw" }).click();
     t.equal(await own.getByRole("radio", { name: "Another address" }).count(), 0);
     await own.getByRole("button", { name: "Max" }).click();
+    await changeOrder(own, "**/withdrawals/prepare", { to: second.address });
+    await own.getByRole("button", { name: "Review withdrawal" }).click();
+    await own.getByText(DIFFERS).waitFor();
+    await own.unroute("**/withdrawals/prepare");
     await own.getByRole("button", { name: "Review withdrawal" }).click();
     await own.getByText("goes from research-agent to the owner's wallet.").waitFor();
     await own.getByRole("button", { name: "Sign and withdraw" }).click();
@@ -94,7 +112,16 @@ t.test("the recovery wallet", async (t) => {
     await both.getByRole("button", { name: /Test Wallet/ }).click();
     await both.getByRole("button", { name: "Sign in", exact: true }).click();
     await both.getByLabel("Address of your recovery wallet").fill(second.address);
+    await changeOrder(both, "**/recovery/second", { second: testAccount(58).address });
     await both.getByRole("button", { name: "Add recovery wallet" }).click();
+    await both.getByText(DIFFERS).waitFor();
+    await both.unroute("**/recovery/second");
+    await both.getByRole("button", { name: "Add recovery wallet" }).click();
+    await changeOrder(both, "**/recovery/move", { to: testAccount(58).address });
+    await both.getByRole("button", { name: "Sign with the current wallet" }).click();
+    await both.getByText(DIFFERS).waitFor();
+    await both.unroute("**/recovery/move");
+    t.equal(wallet.windows(), 1, "the wallet saw only the order that was requested");
     await both.getByRole("button", { name: "Sign with the current wallet" }).click();
     await both.getByText("Signed with the current wallet. Now choose").waitFor();
     await wallet.switchAccount(both, second);
