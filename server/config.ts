@@ -175,8 +175,8 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     /** The `{base_url}` of clients, without a trailing slash. */
     publicUrl,
     dataDir: env.DATA_DIR,
-    // Production uses all its cores; on a developer's machine one process is simpler.
-    workers: env.WORKERS ?? (isLocal ? 1 : usualWorkers()),
+    // Production uses all its cores; on a developer's machine one process is simpler. Custody is always one process.
+    workers: env.WORKERS ?? (isLocal || !isService ? 1 : usualWorkers()),
     worker: undefined as string | undefined,
     logLevel: env.LOG_LEVEL,
     metricsToken: env.METRICS_TOKEN,

@@ -98,6 +98,7 @@ async function serve(
 async function startWorkers(running: Running, config: Config): Promise<void> {
   const log = pino(loggerOptions({ ...config, worker: "primary" }) as LoggerOptions);
   const { Primary } = await import("./primary.ts");
+  if (running.isStopping) return finish(running);
   running.primary = new Primary({
     workers: config.workers,
     // As JSON: only facts, without the function that stops the services.

@@ -323,6 +323,11 @@ t.test(
   async (t) => {
     t.equal(loadConfig({}).workers, 1);
     t.equal(loadConfig(production).workers, usualWorkers());
+    t.equal(
+      loadConfig({ ...production, CUSTODY_SOCKET: "/run/purser/c.sock" }, "custody").workers,
+      1,
+      "custody is one process with whole pools",
+    );
     const gib = 2 ** 30;
     t.equal(workersFor({ cores: 2, memory: 24 * gib }), 2);
     t.equal(workersFor({ cores: 16, memory: 2 * gib }), 8, "a small container on a large machine");
