@@ -8,6 +8,7 @@ import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } fro
 import { createConnection, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import Fastify from "fastify";
 import t, { type Test } from "tap";
@@ -393,6 +394,29 @@ t.test("a process that stops answers the calls that it has begun", async (t) => 
   signals.emit("finish");
   t.equal(await answer, "signed");
   await closed;
+});
+
+t.test("connections without a complete request do not keep it from stopping", async (t) => {
+  const sockets = [
+    "",
+    "POST /keyNames HTTP/1.1\r\nhost: socket\r\ncontent-length: 9\r\n\r\n[",
+    "POST",
+  ].map((bytes) => {
+    const socket = createConnection(path);
+    socket.on("error", () => undefined);
+    socket.resume();
+    socket.write(bytes);
+    return socket;
+  });
+  await Promise.all(sockets.map((socket) => once(socket, "connect")));
+  await sleep(200);
+  const startMs = performance.now();
+  await end(custody, "SIGTERM");
+  t.ok(performance.now() - startMs < 15_000, "it stopped by itself");
+  t.equal(custody.exitCode, 0);
+  for (const socket of sockets) socket.destroy();
+  custody = await startCustody();
+  t.equal((await spend()).status, 200);
 });
 
 t.test("the socket must belong to this user", async (t) => {

@@ -24,6 +24,9 @@ import type { KeyVault } from "./key-vault.ts";
 import { answerOf, assertCall, decode, encode } from "./vault-calls.ts";
 import { vaultHere } from "./wiring.ts";
 
+/** After this much of a stop all connections are closed: Node waits without end for one that sent half a request. */
+const STOPPING_MS = 5_000;
+
 export async function startCustody(config: Config): Promise<FastifyInstance> {
   const { custodySocket: path } = config;
   if (path === undefined) throw new ConfigError(["CUSTODY_SOCKET is missing"]);
@@ -39,6 +42,10 @@ export async function startCustody(config: Config): Promise<FastifyInstance> {
     },
   });
   app.decorate("config", config);
+  app.addHook("preClose", async () => {
+    const limit = setTimeout(() => app.server.closeAllConnections(), STOPPING_MS);
+    app.server.once("close", () => clearTimeout(limit));
+  });
   try {
     for (const part of [metrics, kms, db, chains]) await app.register(part);
     const vault = vaultHere(app, { trustsCaller: false });
