@@ -116,10 +116,13 @@ async function startWorkers(running: Running, config: Config): Promise<void> {
 /** One of several processes. Its parent has started the local services and applied the migrations. */
 async function startWorker(running: Running): Promise<void> {
   const { PURSER_WORKER: worker, PURSER_LOCAL_WORLD: world } = process.env;
+  // Generated keys, which no child process needs.
+  delete process.env["PURSER_LOCAL_WORLD"];
   process.title = `purser worker ${worker}`;
   const loaded = { ...loadConfig(process.env), worker };
   running.hide = hideConfigured(loaded);
-  await serve(running, world ? withFacts(loaded, JSON.parse(world) as WorldFacts) : loaded);
+  const isLocal = world !== undefined && loaded.mode === "local";
+  await serve(running, isLocal ? withFacts(loaded, JSON.parse(world) as WorldFacts) : loaded);
   await sendToPrimary({ type: "ready" });
 }
 
@@ -141,8 +144,12 @@ async function sendMetrics({ metrics, log }: FastifyInstance): Promise<void> {
   }
 }
 
-/** In the background after the start: computing an entry takes slow hashes. */
+/**
+ * In the background after the start: computing an entry takes slow hashes. All workers have the same configuration, so
+ * only the first one does it.
+ */
 async function noteChanges({ prisma, log }: FastifyInstance, config: Config): Promise<void> {
+  if ((config.worker ?? "1") !== "1") return;
   await delay(STARTUP_QUIET_MS);
   try {
     const { noteBoot } = await import("./plugins/audit/boots.ts");
