@@ -396,6 +396,21 @@ t.test("a process that stops answers the calls that it has begun", async (t) => 
   await closed;
 });
 
+t.test("a call whose time is over counts as open until the pool is done with it", async (t) => {
+  const nowhere = join(folder, "keys", "nowhere.sock");
+  const client = new SocketClient(nowhere, { custodyReachMs: 600 });
+  t.teardown(() => client.close());
+  const calls = Array.from({ length: 1_024 }, () => client.call("keyNames", "[]", 50));
+  for (const { status } of await Promise.allSettled(calls)) if (status !== "rejected") t.fail();
+  await t.rejects(client.call("keyNames", "[]", 50), /1024 calls are open/);
+  await until(async () => {
+    const error: unknown = await client
+      .call("keyNames", "[]", 50)
+      .catch((reason: unknown) => reason);
+    return !/are open/.test(String(error));
+  }, 20_000);
+});
+
 t.test("connections without a complete request do not keep it from stopping", async (t) => {
   const sockets = [
     "",
@@ -417,6 +432,32 @@ t.test("connections without a complete request do not keep it from stopping", as
   for (const socket of sockets) socket.destroy();
   custody = await startCustody();
   t.equal((await spend()).status, 200);
+});
+
+t.test("a call whose caller has gone is not carried out", async (t) => {
+  const elsewhere = join(folder, "gone", "custody.sock");
+  const child = fork(childScript("test/keys/custody.child.ts"), {
+    env: {
+      PATH: process.env["PATH"] ?? "",
+      ...custodyEnv,
+      CUSTODY_SOCKET: elsewhere,
+      LOG_LEVEL: "error",
+    },
+    stdio: ["ignore", "pipe", "inherit", "ipc"],
+  });
+  t.teardown(() => void child.kill("SIGKILL"));
+  await once(child, "message");
+  const logged = once(child.stdout as NodeJS.ReadableStream, "data") as Promise<[Buffer]>;
+  child.kill("SIGSTOP");
+  const socket = createConnection(elsewhere);
+  await once(socket, "connect");
+  const head = "POST /keyNames HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n";
+  await new Promise((sent) => socket.write(`${head}content-length: 2\r\n\r\n[]`, sent));
+  socket.destroy();
+  await once(socket, "close");
+  child.kill("SIGCONT");
+  t.match(String(await logged), "the caller has gone");
+  await end(child, "SIGTERM");
 });
 
 t.test("the socket must belong to this user", async (t) => {
