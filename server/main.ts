@@ -46,7 +46,7 @@ export async function main(): Promise<void> {
   const { isWorker } = cluster;
   try {
     if (isWorker) {
-      obeyPrimary(running);
+      followParent(running);
       await startWorker(running);
     } else {
       stopOnSignals(running);
@@ -127,7 +127,7 @@ async function startWorker(running: Running): Promise<void> {
 }
 
 /** A service manager signals the whole group, but only the parent stops its workers: it knows when all of them stop. */
-function obeyPrimary(running: Running): void {
+function followParent(running: Running): void {
   for (const signal of STOP_SIGNALS) process.on(signal, () => undefined);
   process.on("message", ({ type }: ToWorker) => {
     if (type === "ping") void sendToPrimary({ type: "pong" });
