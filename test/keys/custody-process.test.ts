@@ -230,8 +230,15 @@ t.test("a compromised service", async (t) => {
     const answer = decode(await client.call(method, encode(args), 5_000));
     t.match(answer, { ok: false, kind: "custody" }, method);
   }
-  for (const body of ["{{", "null", "", `[${" ".repeat(MAX_BODY_BYTES)}]`])
-    t.match(decode(await client.call("keyNames", body, 5_000)), { ok: false }, body.slice(0, 9));
+  for (const body of ["{{", "null", ""])
+    t.match(decode(await client.call("keyNames", body, 5_000)), { ok: false }, body);
+  // The connection is closed while the rest is being sent, so the response may be lost.
+  const tooLong = client.call("keyNames", `[${" ".repeat(MAX_BODY_BYTES)}]`, 5_000);
+  const refusal: unknown = await tooLong.then(decode, ({ cause }: Error) => cause);
+  t.match(
+    refusal,
+    refusal instanceof Error ? { code: /^(EPIPE|ECONNRESET|UND_ERR_SOCKET)$/ } : { ok: false },
+  );
   for (const bytes of [
     Buffer.from("GET / HTTP/1.1\r\n\r\n"),
     Buffer.from([255, 255, 255, 255]),
