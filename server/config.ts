@@ -175,8 +175,8 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     /** The `{base_url}` of clients, without a trailing slash. */
     publicUrl,
     dataDir: env.DATA_DIR,
-    // Production uses all its cores; on a developer's machine one process is simpler.
-    workers: env.WORKERS ?? (isLocal ? 1 : usualWorkers()),
+    // Production uses all its cores; on a developer's machine one process is simpler. Custody is always one process.
+    workers: env.WORKERS ?? (isLocal || !isService ? 1 : usualWorkers()),
     worker: undefined as string | undefined,
     logLevel: env.LOG_LEVEL,
     metricsToken: env.METRICS_TOKEN,
@@ -213,13 +213,22 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     /** Undefined: no e-mail is sent. */
     mail: env.SMTP_URL && env.MAIL_FROM && { ...env.SMTP_URL, from: env.MAIL_FROM },
     /** Receives OTLP over HTTP, as JSON. Undefined: no traces, and the SDK is not loaded. */
-    tracesUrl: env.OTEL_EXPORTER_OTLP_ENDPOINT && `${env.OTEL_EXPORTER_OTLP_ENDPOINT}/v1/traces`,
+    tracesUrl: isTracingOff(environment)
+      ? undefined
+      : env.OTEL_EXPORTER_OTLP_ENDPOINT && `${env.OTEL_EXPORTER_OTLP_ENDPOINT}/v1/traces`,
+    /** The SDK reads them itself; they are here to be kept out of the log. */
+    tracesHeaders: environment["OTEL_EXPORTER_OTLP_HEADERS"] ?? "",
     ...FIXED,
     timings: { ...TIMINGS },
     /** Only in local mode: helpers that must not exist in production. */
     local: undefined as LocalFacts | undefined,
   };
 }
+
+/** Standard keys that a platform may set for all its services. */
+const isTracingOff = (environment: Environment): boolean =>
+  environment["OTEL_SDK_DISABLED"]?.trim().toLowerCase() === "true" ||
+  environment["OTEL_TRACES_EXPORTER"]?.trim() === "none";
 
 /** A configured network: the table's facts, and the operator's settings. */
 function networkOf(facts: NetworkFacts, texts: ReadonlyMap<string, string>, problems: string[]) {

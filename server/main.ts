@@ -46,7 +46,7 @@ export async function main(): Promise<void> {
   const { isWorker } = cluster;
   try {
     if (isWorker) {
-      obeyPrimary(running);
+      followParent(running);
       await startWorker(running);
     } else {
       stopOnSignals(running);
@@ -98,6 +98,7 @@ async function serve(
 async function startWorkers(running: Running, config: Config): Promise<void> {
   const log = pino(loggerOptions({ ...config, worker: "primary" }) as LoggerOptions);
   const { Primary } = await import("./primary.ts");
+  if (running.isStopping) return finish(running);
   running.primary = new Primary({
     workers: config.workers,
     // As JSON: only facts, without the function that stops the services.
@@ -115,15 +116,18 @@ async function startWorkers(running: Running, config: Config): Promise<void> {
 /** One of several processes. Its parent has started the local services and applied the migrations. */
 async function startWorker(running: Running): Promise<void> {
   const { PURSER_WORKER: worker, PURSER_LOCAL_WORLD: world } = process.env;
+  // Generated keys, which no child process needs.
+  delete process.env["PURSER_LOCAL_WORLD"];
   process.title = `purser worker ${worker}`;
   const loaded = { ...loadConfig(process.env), worker };
   running.hide = hideConfigured(loaded);
-  await serve(running, world ? withFacts(loaded, JSON.parse(world) as WorldFacts) : loaded);
+  const isLocal = world !== undefined && loaded.mode === "local";
+  await serve(running, isLocal ? withFacts(loaded, JSON.parse(world) as WorldFacts) : loaded);
   await sendToPrimary({ type: "ready" });
 }
 
 /** A service manager signals the whole group, but only the parent stops its workers: it knows when all of them stop. */
-function obeyPrimary(running: Running): void {
+function followParent(running: Running): void {
   for (const signal of STOP_SIGNALS) process.on(signal, () => undefined);
   process.on("message", ({ type }: ToWorker) => {
     if (type === "ping") void sendToPrimary({ type: "pong" });
@@ -140,8 +144,12 @@ async function sendMetrics({ metrics, log }: FastifyInstance): Promise<void> {
   }
 }
 
-/** In the background after the start: computing an entry takes slow hashes. */
+/**
+ * In the background after the start: computing an entry takes slow hashes. All workers have the same configuration, so
+ * only the first one does it.
+ */
 async function noteChanges({ prisma, log }: FastifyInstance, config: Config): Promise<void> {
+  if ((config.worker ?? "1") !== "1") return;
   await delay(STARTUP_QUIET_MS);
   try {
     const { noteBoot } = await import("./plugins/audit/boots.ts");

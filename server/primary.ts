@@ -15,8 +15,8 @@ export const WORKER_TIMINGS = {
   /** The pause before a restart. It doubles with each short life. */
   firstPauseMs: 100,
   longestPauseMs: 5_000,
-  /** After this many short lives in a row, restarting will not help. */
-  mostShortLives: 12,
+  /** After this many short lives in a row, with two minutes of pauses, restarting will not help. */
+  mostShortLives: 30,
   /** A worker that was ready for this long had no short life. */
   longLifeMs: 60_000,
   pingMs: 5_000,

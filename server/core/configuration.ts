@@ -303,7 +303,7 @@ const REPORTS = {
     ),
     {
       meaning:
-        "Where traces go, as OTLP over HTTP. Unset, nothing of it is loaded. The OpenTelemetry SDK reads all other `OTEL_*` keys itself. See [traces](../operations/traces.md).",
+        "Where traces go, as OTLP over HTTP. Unset, or with `OTEL_SDK_DISABLED=true` or `OTEL_TRACES_EXPORTER=none`, nothing of it is loaded. The OpenTelemetry SDK reads all other `OTEL_*` keys itself. See [traces](../operations/traces.md).",
       who: "an operator with a collector.",
     },
   ),
@@ -351,7 +351,7 @@ export const CUSTODY_KEYS: readonly string[] = [
 
 /**
  * Keys of earlier releases, with what to do instead. One that is still set stops the start: ignoring it would delete
- * rows that an operator keeps, or keep the KMS's keys longer.
+ * rows that an operator keeps, use a KMS's data key longer, pay a higher tip, or use another batcher.
  */
 export const REMOVED: Readonly<Record<string, string>> = {
   RETAIN_BLOCKED_DAYS: "set RETAIN_DAYS=blocked=<days>",
@@ -359,14 +359,19 @@ export const REMOVED: Readonly<Record<string, string>> = {
   RETAIN_FACILITATED_DAYS: "set RETAIN_DAYS=facilitated=<days>",
   RETAIN_STATISTICS_DAYS: "set RETAIN_DAYS=statistics=<days>",
   KMS_CACHE_SECONDS: "a data key that the KMS opened may be used for 60 seconds",
+  MAX_TIP_GWEI: "set MAX_FEE_GWEI_<chainId>, which also limits the tip",
+  BATCHER: "the batcher is used where its code is at its usual address",
 };
 
-/** Keys of earlier releases that are constants now. One that is still set is a warning at the start. */
+/**
+ * Keys of earlier releases that are constants now. One that is still set is a warning at the start: few operators set
+ * them, and the constant is the former default, which bounds what the key bounded.
+ */
 export const CONSTANT_NOW: Readonly<Record<string, string>> = {
   GAS_CAP_PER_ITEM: "one payment may use 300000 units of gas",
   FORCED_CANCELS_PER_DAY: "one payee may cause 5 cancellations for one owner in a day",
   FETCH_MAX_BYTES: "x402-fetch returns up to 5242880 bytes",
   REQUEST_TIMEOUT_MS: "a request may take 30 seconds to arrive",
-  MAX_TIP_GWEI: "set MAX_FEE_GWEI_<chainId>, which also limits the tip",
-  BATCHER: "the batcher is used where its code is at its usual address",
+  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT:
+    "set OTEL_EXPORTER_OTLP_ENDPOINT, to which /v1/traces is added",
 };

@@ -12,7 +12,7 @@ const AUTHORITY = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?)([^/?#]*)(.*)$/s;
 const SESSIONS = new Set(["read-write", "primary", "prefer-standby", "any"]);
 /** We always connect to the primary, so these values are accepted. */
 const WRITABLE = new Set(["read-write", "primary"]);
-const ASKED_FOR = "target_session_attrs";
+const SESSION_ATTRIBUTES = "target_session_attrs";
 
 /** One URL per host of `postgres://user:password@one:5432,other:5433/name`, read like libpq, in order. */
 export function urlsOfHosts(databaseUrl: string): string[] {
@@ -23,8 +23,8 @@ export function urlsOfHosts(databaseUrl: string): string[] {
   return urls.map((text) => {
     if (!URL.canParse(text)) return text;
     const url = new URL(text);
-    if (!url.searchParams.has(ASKED_FOR)) return text;
-    url.searchParams.delete(ASKED_FOR);
+    if (!url.searchParams.has(SESSION_ATTRIBUTES)) return text;
+    url.searchParams.delete(SESSION_ATTRIBUTES);
     return url.href;
   });
 }
@@ -36,10 +36,10 @@ function readDatabaseUrl(text: string): string | undefined {
     reasons.push(
       "must be a URL such as postgres://user:password@host:5432/name, several hosts separated by commas, with what is not a letter or digit of the password percent-encoded",
     );
-  const wanted = new RegExp(`[?&]${ASKED_FOR}=([\\w-]+)`).exec(text)?.[1];
+  const wanted = new RegExp(`[?&]${SESSION_ATTRIBUTES}=([\\w-]+)`).exec(text)?.[1];
   if (wanted !== undefined && !WRITABLE.has(wanted))
     reasons.push(
-      `asks for ${ASKED_FOR}=${SESSIONS.has(wanted) ? wanted : "something unknown"}: remove it or use read-write, because the service writes`,
+      `asks for ${SESSION_ATTRIBUTES}=${SESSIONS.has(wanted) ? wanted : "something unknown"}: remove it or use read-write, because the service writes`,
     );
   return valid(text, reasons);
 }

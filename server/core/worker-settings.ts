@@ -12,9 +12,9 @@ export const MAX_WORKERS = 256;
 /** The memory that one process may need under load. */
 const MEMORY_EACH = 256 * 2 ** 20;
 
-/** One per core, or fewer if the container has less memory. */
+/** One per core, or fewer if the container has less memory. The parent, and the system, need the memory of one. */
 export const workersFor = ({ cores, memory }: { cores: number; memory: number }): number =>
-  Math.max(1, Math.min(cores, Math.floor(memory / MEMORY_EACH), MAX_WORKERS));
+  Math.max(1, Math.min(cores, Math.floor(memory / MEMORY_EACH) - 1, MAX_WORKERS));
 
 /** For this machine, or for the resources that the container gets. */
 export function usualWorkers(): number {

@@ -17,13 +17,13 @@ import { afterStartup } from "./after-startup.ts";
 export type JobHandler = (payload: unknown) => Promise<void>;
 
 /**
- * Two queues with their own workers and connections. `safety` has what money and retention depend on. `strangers` has
+ * Two queues with their own workers and connections. `safety` has what money and retention depend on. `thirdParties` has
  * everything that waits for a third party's host or a person, and may take as long as its run allows.
  */
-export type Queue = "safety" | "strangers";
+export type Queue = "safety" | "thirdParties";
 
 export interface TaskOptions {
-  /** Default: `safety`. A task that contacts third parties uses `strangers`. */
+  /** Default: `safety`. A task that contacts third parties uses `thirdParties`. */
   queue?: Queue;
   /** Schedule: minute hour day month weekday, UTC. */
   cron?: string;
@@ -57,7 +57,7 @@ const LOOK_AHEAD_MINUTES = 9 * 366 * 24 * 60;
 /** Each worker needs a connection now and then; the queue needs one for LISTEN and one for its cron schedule. */
 const QUEUES: readonly { name: Queue; workers: number; connections: number }[] = [
   { name: "safety", workers: 2, connections: 5 },
-  { name: "strangers", workers: 4, connections: 6 },
+  { name: "thirdParties", workers: 4, connections: 6 },
 ];
 
 /** The first minute after `nowMs` that matches the schedule, in UTC. */

@@ -13,19 +13,27 @@ export type ProcessMetrics = Metric[];
 const SUMMED_GAUGES =
   /^(purser_database_(pool_size|connections)|process_\w+_(bytes|fds)|nodejs_(active|heap|external)_\w+)$/;
 
+/** Gauges of what is left: the lowest is the worst. */
+const LEFT_GAUGES = /^purser_(lane_payments_left|lane_balance|gas_share_left)$/;
+
 /**
  * Everything that counts is summed. A gauge shows the database, the chain, a lane that one process holds, or the worst
- * process, so its maximum is taken, except for SUMMED_GAUGES.
+ * process, so its maximum is taken, except for SUMMED_GAUGES and LEFT_GAUGES.
  */
 export function mergeMetrics(processes: readonly ProcessMetrics[]): Registry {
   return AggregatorRegistry.aggregate(
     processes.map((metrics) =>
       metrics.map((metric) => ({
         ...metric,
-        aggregator: isCounted(metric) || SUMMED_GAUGES.test(metric.name) ? "sum" : "max",
+        aggregator: aggregatorOf(metric),
       })),
     ),
   );
+}
+
+function aggregatorOf(metric: Metric): "sum" | "min" | "max" {
+  if (isCounted(metric) || SUMMED_GAUGES.test(metric.name)) return "sum";
+  return LEFT_GAUGES.test(metric.name) ? "min" : "max";
 }
 
 export const isCounted = ({ type }: Metric): boolean => String(type) !== "gauge";

@@ -33,20 +33,22 @@ function placeOf(url: string): Place {
   return place;
 }
 
-interface Patience {
+interface Timeout {
   readonly budgetMs: number;
   /** Lets the caller give up earlier. */
   readonly givenUp?: AbortSignal | undefined;
+  /** Called when the dispatcher is done with the request, which may be after its time was over. */
+  readonly onEnd?: (() => void) | undefined;
 }
 
 /** Rejects if there is no response in time, or none that is JSON. */
 export async function postJson(
   dispatcher: Dispatcher,
   url: string,
-  question: unknown,
-  patience: Patience,
+  request: unknown,
+  timeout: Timeout,
 ): Promise<unknown> {
-  return JSON.parse(await post(dispatcher, url, JSON.stringify(question), patience));
+  return JSON.parse(await post(dispatcher, url, JSON.stringify(request), timeout));
 }
 
 /** The body of the response, which counts whatever its status is. Rejects if there is none in time. */
@@ -54,7 +56,7 @@ export function post(
   dispatcher: Dispatcher,
   url: string,
   body: string,
-  { budgetMs, givenUp }: Patience,
+  { budgetMs, givenUp, onEnd }: Timeout,
 ): Promise<string> {
   return new Promise((resolve, reject) => {
     // An invalid URL throws here, before the timer exists.
@@ -66,7 +68,7 @@ export function post(
       bodyTimeout: 0,
       ...placeOf(url),
     } as const;
-    const answer = new Answer(resolve, reject, budgetMs, givenUp);
+    const answer = new Answer(resolve, reject, { budgetMs, givenUp, onEnd });
     try {
       dispatcher.dispatch(request, answer);
     } catch (error) {
@@ -80,7 +82,8 @@ class Answer implements Dispatcher.DispatchHandler {
   readonly #reject: (error: unknown) => void;
   readonly #timer: NodeJS.Timeout;
   readonly #givenUp: AbortSignal | undefined;
-  readonly #giveUp = (): void => this.#stop(this.#givenUp?.reason as Error);
+  readonly #onEnd: (() => void) | undefined;
+  readonly #abort = (): void => this.#stop(this.#givenUp?.reason as Error);
   #controller: Dispatcher.DispatchController | undefined;
   #stopped: Error | undefined;
   #chunks: Buffer[] = [];
@@ -88,8 +91,7 @@ class Answer implements Dispatcher.DispatchHandler {
   constructor(
     resolve: (answer: string) => void,
     reject: (error: unknown) => void,
-    budgetMs: number,
-    givenUp: AbortSignal | undefined,
+    { budgetMs, givenUp, onEnd }: Timeout,
   ) {
     this.#resolve = resolve;
     this.#reject = reject;
@@ -98,8 +100,9 @@ class Answer implements Dispatcher.DispatchHandler {
       budgetMs,
     );
     this.#givenUp = givenUp;
-    givenUp?.addEventListener("abort", this.#giveUp);
-    if (givenUp?.aborted === true) this.#giveUp();
+    this.#onEnd = onEnd;
+    givenUp?.addEventListener("abort", this.#abort);
+    if (givenUp?.aborted === true) this.#abort();
   }
 
   onRequestStart(controller: Dispatcher.DispatchController): void {
@@ -118,6 +121,7 @@ class Answer implements Dispatcher.DispatchHandler {
 
   onResponseEnd(): void {
     this.#settle();
+    this.#onEnd?.();
     const [first] = this.#chunks;
     const bytes = first && this.#chunks.length === 1 ? first : Buffer.concat(this.#chunks);
     this.#resolve(bytes.toString("utf8"));
@@ -129,6 +133,7 @@ class Answer implements Dispatcher.DispatchHandler {
 
   fail(error: unknown): void {
     this.#settle();
+    this.#onEnd?.();
     this.#reject(error);
   }
 
@@ -141,6 +146,6 @@ class Answer implements Dispatcher.DispatchHandler {
 
   #settle(): void {
     clearTimeout(this.#timer);
-    this.#givenUp?.removeEventListener("abort", this.#giveUp);
+    this.#givenUp?.removeEventListener("abort", this.#abort);
   }
 }

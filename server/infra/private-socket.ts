@@ -9,8 +9,9 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { callbackify, promisify } from "node:util";
 import type { FastifyInstance } from "fastify";
 import type { Timings } from "../core/timings.ts";
+import { MAX_WORKERS } from "../core/worker-settings.ts";
 import { post } from "./post.ts";
-import { Agent, buildConnector } from "undici";
+import { buildConnector, Pool } from "undici";
 
 /** Of a request and of a response: two lists of payees and a signed policy are some hundred kilobytes. */
 export const MAX_BODY_BYTES = 2 * 1024 * 1024;
@@ -25,9 +26,9 @@ const RETRY_MS = 100;
 const CONNECTIONS = 64;
 const MAX_OPEN = 1_024;
 /** From all processes of the service on this machine. */
-const MAX_CONNECTIONS = 1_024;
+const MAX_CONNECTIONS = MAX_WORKERS * CONNECTIONS;
 
-type Patience = Pick<Timings, "custodyReachMs">;
+type ReachTimeout = Pick<Timings, "custodyReachMs">;
 
 export async function listenPrivately(app: FastifyInstance, path: string): Promise<void> {
   await makePrivateDirectory(dirname(path));
@@ -38,11 +39,11 @@ export async function listenPrivately(app: FastifyInstance, path: string): Promi
 }
 
 export class SocketClient {
-  readonly #agent: Agent;
+  readonly #pool: Pool;
   #open = 0;
 
-  constructor(path: string, timings: Patience) {
-    this.#agent = new Agent({
+  constructor(path: string, timings: ReachTimeout) {
+    this.#pool = new Pool(ORIGIN, {
       connect: patientConnector(path, timings),
       connections: CONNECTIONS,
       maxResponseSize: MAX_BODY_BYTES,
@@ -53,8 +54,10 @@ export class SocketClient {
   async call(name: string, body: string, timeoutMs: number): Promise<string> {
     if (this.#open >= MAX_OPEN) throw new Error(`${MAX_OPEN} calls are open`);
     this.#open += 1;
+    // A call that has timed out is in the pool's queue until its turn comes.
+    const onEnd = (): void => void (this.#open -= 1);
     try {
-      return await post(this.#agent, `http://socket/${name}`, body, { budgetMs: timeoutMs });
+      return await post(this.#pool, `${ORIGIN}/${name}`, body, { budgetMs: timeoutMs, onEnd });
     } catch (error) {
       if (CLOSED.has(String((error as NodeJS.ErrnoException).code)))
         throw new Error(
@@ -62,20 +65,20 @@ export class SocketClient {
           { cause: error },
         );
       throw error;
-    } finally {
-      this.#open -= 1;
     }
   }
 
   async close(): Promise<void> {
-    await this.#agent.destroy(new Error("the service is stopping"));
+    await this.#pool.destroy(new Error("the service is stopping"));
   }
 }
 
+/** No host: the connector opens the socket. */
+const ORIGIN = "http://socket";
 const CLOSED = new Set(["UND_ERR_SOCKET", "ECONNRESET", "EPIPE"]);
 
 /** Waits for a process that restarts. A request that fails here was not sent. */
-function patientConnector(path: string, timings: Patience): buildConnector.connector {
+function patientConnector(path: string, timings: ReachTimeout): buildConnector.connector {
   const open = promisify(buildConnector({ socketPath: path, timeout: CONNECT_MS }));
   const reach = async (options: buildConnector.Options): Promise<Socket | null> => {
     const untilMs = performance.now() + timings.custodyReachMs;

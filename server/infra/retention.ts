@@ -21,8 +21,8 @@ interface Rule {
 }
 
 /**
- * Deletes rows by the age of `at`, and only those that match `only`. Rows are found by an index and deleted by ctid,
- * without reading other rows; a row that changes meanwhile has another ctid and stays.
+ * Deletes rows by the age of `at`, and only those that match `only`. Large tables have an index on `at`. The rows that
+ * were found are deleted by ctid, without another search; one that changes at that very moment may be deleted as well.
  */
 const rowsOf = (table: string, at: string, only = "true"): string => `
   DELETE FROM ${table} WHERE ctid = ANY (ARRAY(
@@ -86,7 +86,7 @@ const NOTIFICATIONS = `
           WHERE d.owner_id = n.owner_id AND d.notification_id = n.id AND d.status IN ('waiting', 'failed'))
        ORDER BY n.created_at LIMIT $2))
     RETURNING owner_id, id),
-  told AS (
+  notified AS (
     DELETE FROM webhook_deliveries d USING gone
      WHERE d.owner_id = gone.owner_id AND d.notification_id = gone.id)
   SELECT 1 FROM gone`;
@@ -127,7 +127,7 @@ const rulesFor = (days: Retention): readonly Rule[] => [
   { what: "bytes", hours: days.bytesDays * DAY, sql: SIGNED_BYTES },
   // Settlements of other programs' payments. The row lets a repeated settlement be recognized; once the authorization
   // has long expired, the first check refuses every repeat anyway.
-  { what: "strangers", hours: days.facilitatedDays * DAY, sql: FACILITATED },
+  { what: "thirdParties", hours: days.facilitatedDays * DAY, sql: FACILITATED },
   // Payers whose payments may be batched again.
   { what: "offenders", hours: DAY, sql: rowsOf("lane_offenders", "until") },
   // Gas accounts of third parties, whose budget is full again. Their use stays counted in the share that paid for it.

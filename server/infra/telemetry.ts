@@ -75,7 +75,22 @@ export function hideConfigured(config: Config): Hide {
     ...(config.mail?.secrets ?? []),
     ...(config.metricsToken === undefined ? [] : [config.metricsToken]),
     ...secretsOfUrl(config.tracesUrl ?? ""),
+    ...secretsOfHeaders(config.tracesHeaders),
   ]);
+}
+
+/** Of `name=value,other=value`: the whole and each value, which may be percent-encoded. */
+function secretsOfHeaders(headers: string): string[] {
+  const values = headers.split(",").map((pair) => pair.slice(pair.indexOf("=") + 1).trim());
+  return [headers, ...values, ...values.map(decoded)];
+}
+
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }
 
 export function loggerOptions(

@@ -146,7 +146,7 @@ t.test(
     );
     const everBefore = await readAllTime(app.prisma);
     const deleted = await deleteOldRows(pool, days, 1);
-    t.match(deleted, { blocked: 2, bytes: 3, strangers: 1, hours: 1, sums: 1 });
+    t.match(deleted, { blocked: 2, bytes: 3, thirdParties: 1, hours: 1, sums: 1 });
     const read = async (sql: string) =>
       (await pool.query<{ v: unknown }>(sql)).rows.map(({ v }) => v);
     t.same(await read("SELECT id AS v FROM payments WHERE status = 'blocked'"), ["pay_89"]);

@@ -268,6 +268,21 @@ t.test("RETAIN_DAYS changes the named days and no others", async (t) => {
     t.match(problemsOf({ RETAIN_DAYS: bad }), [`RETAIN_DAYS has "${bad}"`], bad);
 });
 
+t.test(
+  "standard keys of OpenTelemetry turn traces off, and its headers stay out of the log",
+  async (t) => {
+    const on = { ...production, OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:4318" };
+    t.equal(loadConfig(on).tracesUrl, "http://127.0.0.1:4318/v1/traces");
+    t.equal(loadConfig({ ...on, OTEL_SDK_DISABLED: "false" }).tracesUrl, loadConfig(on).tracesUrl);
+    for (const off of [{ OTEL_SDK_DISABLED: "TRUE" }, { OTEL_TRACES_EXPORTER: "none" }])
+      t.equal(loadConfig({ ...on, ...off }).tracesUrl, undefined, JSON.stringify(off));
+    const headers = "api-key=0123456789abcdef,authorization=Basic%20dXNlcjpwYXNzd29yZA";
+    const hide = hideConfigured(loadConfig({ ...on, OTEL_EXPORTER_OTLP_HEADERS: headers }));
+    for (const secret of [headers, "0123456789abcdef", "Basic dXNlcjpwYXNzd29yZA"])
+      t.equal(hide(`sent ${secret}`), "sent [secret]", secret);
+  },
+);
+
 t.test("secrets are read from files", async (t) => {
   const folder = mkdtempSync(join(tmpdir(), "purser-secrets-"));
   t.teardown(() => rmSync(folder, { recursive: true, force: true }));
@@ -323,9 +338,15 @@ t.test(
   async (t) => {
     t.equal(loadConfig({}).workers, 1);
     t.equal(loadConfig(production).workers, usualWorkers());
+    t.equal(
+      loadConfig({ ...production, CUSTODY_SOCKET: "/run/purser/c.sock" }, "custody").workers,
+      1,
+      "custody is one process with whole pools",
+    );
     const gib = 2 ** 30;
     t.equal(workersFor({ cores: 2, memory: 24 * gib }), 2);
-    t.equal(workersFor({ cores: 16, memory: 2 * gib }), 8, "a small container on a large machine");
+    t.equal(workersFor({ cores: 16, memory: 2 * gib }), 7, "a small container on a large machine");
+    t.equal(workersFor({ cores: 2, memory: gib / 2 }), 1, "the parent needs memory too");
     t.equal(workersFor({ cores: 16, memory: gib / 4 }), 1);
     t.equal(loadConfig({ ...production, WORKERS: "3" }).workers, 3);
     for (const wrong of ["0", "-1", "two", "1.5", "257", "9999"])

@@ -65,6 +65,17 @@ t.test("two processes are read as one", async (t) => {
     t.ok(text.split("\n").includes(line), line);
 });
 
+t.test("of what is left the lowest is reported", async (t) => {
+  const names = ["purser_lane_payments_left", "purser_lane_balance", "purser_gas_share_left"];
+  const workers = [5, 2, 9].map((value) => {
+    const registry = new Registry();
+    for (const name of names) new Gauge({ name, help: name, registers: [registry] }).set(value);
+    return registry.getMetricsAsJSON();
+  });
+  const text = await mergeMetrics(await Promise.all(workers)).metrics();
+  for (const name of names) t.ok(text.split("\n").includes(`${name} 2`), name);
+});
+
 t.test("what was merged can be merged again", async (t) => {
   const values = { payments: 1, queue: 2, laneHeld: 0, pool: 4, memory: 10, lag: 0.1 };
   const first = await mergeMetrics([[], await metricsOf(values)]).getMetricsAsJSON();

@@ -320,7 +320,7 @@ t.test("another caller waits until the first has received the success", async (t
 t.test("the store looks until another request has returned the success", async (t) => {
   const found = [false, false, true, true];
   let looks = 0;
-  const query = async () => ({ rows: [{ told: found[looks++] }] });
+  const query = async () => ({ rows: [{ returned: found[looks++] }] });
   const pauses: number[] = [];
   const claims = settleStore(
     { query } as unknown as Sql,

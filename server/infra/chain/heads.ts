@@ -28,7 +28,7 @@ interface BlockHeader {
 
 /** Extra reads that a component wants with each new block; they are sent in the same request as the block. */
 export type PiggybackRead = () => {
-  questions: readonly RpcCall[];
+  calls: readonly RpcCall[];
   /** Called before the listeners of the block. */
   receive(answers: readonly PromiseSettledResult<unknown>[]): void;
 };
@@ -291,10 +291,10 @@ export class HeadWatcher {
     const extraReads = isTogether
       ? [...this.#piggybackReads].map((piggybackRead) => piggybackRead())
       : [];
-    const questions = extraReads.flatMap((each) => each.questions);
-    if (questions.length === 0) return this.#rpc.call<BlockHeader>(LATEST.method, LATEST.params);
+    const calls = extraReads.flatMap((each) => each.calls);
+    if (calls.length === 0) return this.#rpc.call<BlockHeader>(LATEST.method, LATEST.params);
     const [block, ...answers] = await this.#rpc
-      .callMany([LATEST, ...questions])
+      .callMany([LATEST, ...calls])
       .catch((): PromiseSettledResult<unknown>[] => []);
     if (block?.status !== "fulfilled") {
       // The extra reads may be the cause of the failure.
@@ -303,7 +303,7 @@ export class HeadWatcher {
     }
     // A slow response does not overwrite the results of a later request.
     if (requestedMs >= this.#knownMs)
-      for (const each of extraReads) each.receive(answers.splice(0, each.questions.length));
+      for (const each of extraReads) each.receive(answers.splice(0, each.calls.length));
     return block.value as BlockHeader;
   }
 }
@@ -361,7 +361,7 @@ class Announcements {
     const timeoutMs = this.#isSubscribed
       ? Math.max(this.#usualMs * SILENT_BLOCKS, 2_000)
       : SUBSCRIBED_WITHIN_MS;
-    if (this.#nowMs() - this.#receivedMs > timeoutMs) this.#giveUp(this.#socket);
+    if (this.#nowMs() - this.#receivedMs > timeoutMs) this.#abort(this.#socket);
     return this.#isSubscribed;
   }
 
@@ -382,11 +382,11 @@ class Announcements {
     });
     // A close event follows each error. The error itself is not used, because its URL may contain a key.
     socket.addEventListener("error", () => undefined);
-    socket.addEventListener("close", () => this.#giveUp(socket));
+    socket.addEventListener("close", () => this.#abort(socket));
   }
 
   /** Immediate: an endpoint that fell silent does not complete a close handshake either. */
-  #giveUp(socket: WebSocket | undefined): void {
+  #abort(socket: WebSocket | undefined): void {
     if (socket === undefined || this.#socket !== socket) return;
     this.#socket = undefined;
     this.#isSubscribed = false;
@@ -406,7 +406,7 @@ class Announcements {
     const now = this.#nowMs();
     const message = typeof data === "string" ? numberIn(data) : undefined;
     if (message === "subscribed") this.#isSubscribed = true;
-    else if (message === "refused") return this.#giveUp(this.#socket);
+    else if (message === "refused") return this.#abort(this.#socket);
     else if (message !== undefined) {
       if (this.#hasReceived) this.#usualMs = (this.#usualMs + now - this.#receivedMs) / 2;
       this.#hasReceived = true;

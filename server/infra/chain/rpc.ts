@@ -97,15 +97,15 @@ export class ChainRpc {
    * Several calls to one endpoint in one batch request; each succeeds or fails by itself. If the endpoint does not
    * support batches, they are sent in parallel. Throws ChainUnreachable if no endpoint answered.
    */
-  callMany(questions: readonly RpcCall[]): Promise<PromiseSettledResult<unknown>[]> {
-    return this.#first(questions[0]?.method ?? "nothing", async (index) => {
-      if (questions.length > 1 && isOver(this.#batchesNotUntilMs[index])) {
-        const answers = await this.#requestBatch(index, questions);
+  callMany(calls: readonly RpcCall[]): Promise<PromiseSettledResult<unknown>[]> {
+    return this.#first(calls[0]?.method ?? "nothing", async (index) => {
+      if (calls.length > 1 && isOver(this.#batchesNotUntilMs[index])) {
+        const answers = await this.#requestBatch(index, calls);
         if (answers && troubleIn(answers) === undefined) return answers;
         this.#batchesNotUntilMs[index] = performance.now() + TRY_AGAIN_MS;
       }
       const answers = await Promise.allSettled(
-        questions.map(({ method, params }) => this.#request(index, method, params)),
+        calls.map(({ method, params }) => this.#request(index, method, params)),
       );
       const trouble = troubleIn(answers);
       if (trouble !== undefined) throw trouble;
@@ -261,12 +261,12 @@ export class ChainRpc {
   /** Undefined if the endpoint does not support batches. */
   async #requestBatch(
     index: number,
-    questions: readonly RpcCall[],
+    calls: readonly RpcCall[],
   ): Promise<PromiseSettledResult<unknown>[] | undefined> {
-    const sent = questions.map((question) => ({
+    const sent = calls.map((call) => ({
       jsonrpc: "2.0",
       id: this.#nextId++,
-      ...question,
+      ...call,
     }));
     const [first] = sent;
     let answers: unknown;

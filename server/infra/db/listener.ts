@@ -9,7 +9,7 @@ const FIRST_RETRY_MS = 100;
 const LAST_RETRY_MS = 5_000;
 /** The connection may be quiet for hours, so it is queried regularly; then silence means that it is broken. */
 const HEARTBEAT_MS = 1_000;
-const PATIENCE_MS = 2_500;
+const TIMEOUT_MS = 2_500;
 
 interface ListenerOptions {
   connectionString: string;
@@ -64,7 +64,7 @@ export class Listener {
     client.on("end", () => lose(new Error("the connection ended")));
     try {
       await client.connect();
-      this.#options.silence.watch(client, PATIENCE_MS);
+      this.#options.silence.watch(client, TIMEOUT_MS);
       for (const channel of this.#channels) await client.query(`LISTEN ${channel}`);
       // Closed while it was still connecting: nothing else holds this connection.
       if (this.#closed) return void quietly(client);

@@ -151,16 +151,17 @@ export function describeDurability({ waitsForStandby, waiting }: Durability): st
 /** Notes only with several workers: one process needs as many connections as before. */
 async function connectionNotes(sql: Sql, workers: number): Promise<string[]> {
   if (workers === 1) return [];
-  // SQL: a setting of the server.
-  const { rows } = await sql.query<{ most: string }>(
-    "SELECT current_setting('max_connections') AS most",
+  // SQL: settings of the server. Connections that are reserved for superusers are not for us.
+  const { rows } = await sql.query<{ most: number }>(
+    `SELECT current_setting('max_connections')::int
+            - current_setting('superuser_reserved_connections')::int AS most`,
   );
-  const most = Number(rows[0]?.most);
+  const most = rows[0]?.most ?? 0;
   const wanted = connectionsInAll({ workers });
-  return wanted < most
+  return wanted <= most
     ? []
     : [
-        `WORKERS=${workers} may open ${wanted} connections to the database, which allows ${most} (max_connections). Raise max_connections, set a smaller WORKERS, or put a pooler in front (DATABASE_DIRECT_URL).`,
+        `WORKERS=${workers} may open ${wanted} connections to the database, which allows ${most} (max_connections without superuser_reserved_connections). Raise max_connections, set a smaller WORKERS, or put a pooler in front (DATABASE_DIRECT_URL).`,
       ];
 }
 

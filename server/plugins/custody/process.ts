@@ -4,6 +4,7 @@
  * CUSTODY_SOCKET. It writes nothing: sealed wallets are returned to the service, which stores them.
  */
 import { realpathSync } from "node:fs";
+import { setImmediate as others } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import Fastify, {
   LogController,
@@ -24,6 +25,9 @@ import type { KeyVault } from "./key-vault.ts";
 import { answerOf, assertCall, decode, encode } from "./vault-calls.ts";
 import { vaultHere } from "./wiring.ts";
 
+/** After this much of a stop all connections are closed: Node waits without end for one that sent half a request. */
+const STOPPING_MS = 5_000;
+
 export async function startCustody(config: Config): Promise<FastifyInstance> {
   const { custodySocket: path } = config;
   if (path === undefined) throw new ConfigError(["CUSTODY_SOCKET is missing"]);
@@ -39,6 +43,10 @@ export async function startCustody(config: Config): Promise<FastifyInstance> {
     },
   });
   app.decorate("config", config);
+  app.addHook("preClose", async () => {
+    const limit = setTimeout(() => app.server.closeAllConnections(), STOPPING_MS);
+    app.server.once("close", () => clearTimeout(limit));
+  });
   try {
     for (const part of [metrics, kms, db, chains]) await app.register(part);
     const vault = vaultHere(app, { trustsCaller: false });
@@ -60,8 +68,13 @@ function serveCalls(app: FastifyInstance, vault: KeyVault): void {
     { parseAs: "string" },
     async (_request: FastifyRequest, body: string) => decode(body),
   );
-  app.post<{ Params: { name: string } }>("/:name", async ({ params: { name }, body }, reply) => {
+  app.post<{ Params: { name: string } }>("/:name", async (request, reply) => {
+    const { name } = request.params;
+    const { body } = request;
     assertCall(name, body);
+    // After a pause of this process the end of a connection is read only after its request.
+    await others();
+    if (request.raw.socket.destroyed) throw new CustodyError("the caller has gone");
     const given = name === "signIn" ? signInArgs(body) : (body as unknown[]);
     const invoke = vault[name].bind(vault) as (...args: unknown[]) => Promise<unknown>;
     return reply.serializer(encode).send({ ok: true, result: (await invoke(...given)) ?? null });

@@ -1,4 +1,4 @@
-/** The client of the custody process (process.ts) over its socket. If a call fails, nothing was signed. */
+/** The client of the custody process (process.ts) over its socket. If a call fails, no signature was received. */
 import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
 import type { Hex } from "viem";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";

@@ -21,12 +21,12 @@ interface SharedSecretsDeps {
 
 const BYTES = 32;
 /** The service may start at the same time as its KMS or custody process, so it retries for this long. */
-const PATIENCE_MS = 20_000;
+const TIMEOUT_MS = 20_000;
 const AGAIN_MS = 500;
 
 export async function sharedSecret(deps: SharedSecretsDeps, purpose: string): Promise<Uint8Array> {
   const name = nameOf(purpose);
-  const untilMs = performance.now() + PATIENCE_MS;
+  const untilMs = performance.now() + TIMEOUT_MS;
   for (;;) {
     try {
       const known = await deps.find(purpose);

@@ -18,7 +18,7 @@ import { SealChanges } from "./seal-changes.ts";
 
 type Parts = Pick<FastifyInstance, "config" | "pool" | "prisma" | "chains" | "kms">;
 
-/** `believes`: the caller is in this process, which has verified the owner's signature of the change of a seal. */
+/** `trustsCaller`: the caller is in this process, which has verified the owner's signature of the change of a seal. */
 export function vaultHere(app: Parts, { trustsCaller }: { trustsCaller: boolean }): Vault {
   const { config, pool, prisma, chains, kms } = app;
   const isSigned = (...args: Parameters<CoversDeps["isSigned"]>) =>

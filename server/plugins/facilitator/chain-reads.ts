@@ -222,7 +222,7 @@ export class ChainPaymentReads {
   }
 
   async #diagnoseTogether(authorizations: SignedAuthorization[]): Promise<Diagnosis[]> {
-    const questions = authorizations.map((authorization) => {
+    const calls = authorizations.map((authorization) => {
       const scheme = paymentSchemeOf(authorization);
       return [
         { target: authorization.asset, data: balanceOf(authorization.from) },
@@ -230,9 +230,9 @@ export class ChainPaymentReads {
         ...(scheme.diagnosisCalls?.(authorization) ?? []),
       ];
     });
-    const results = await this.#call(questions.flat());
+    const results = await this.#call(calls.flat());
     return authorizations.map((authorization, index) => {
-      const [balance, state, ...reads] = results.splice(0, questions[index]?.length);
+      const [balance, state, ...reads] = results.splice(0, calls[index]?.length);
       return {
         balanceAtomic: uintOf(balance),
         used: state && schemeOf(authorization).isEnded(authorization, state),

@@ -83,11 +83,11 @@ export function settleStore(
 
   async function isReturned(id: string): Promise<boolean> {
     // SQL: as the claim.
-    const { rows } = await sql.query<{ told: boolean }>(
-      "SELECT success_told_at IS NOT NULL AS told FROM settlements WHERE id = $1",
+    const { rows } = await sql.query<{ returned: boolean }>(
+      "SELECT success_told_at IS NOT NULL AS returned FROM settlements WHERE id = $1",
       [id],
     );
-    return rows[0]?.told ?? false;
+    return rows[0]?.returned ?? false;
   }
 
   return {

@@ -52,7 +52,7 @@ export default fp(
         await Promise.all([app.reprobeListings(), app.probeNominations()]);
         await forgetDeadAnnouncements(prisma);
       },
-      { cron: "* * * * *", atStart: true, queue: "strangers" },
+      { cron: "* * * * *", atStart: true, queue: "thirdParties" },
     );
     await app.register(listingRoutes);
     await app.register(discoveryRoutes);

@@ -71,7 +71,7 @@ export default fp(
     app.jobs.addTask(TASK, async () => void (deliveries.isDraining || (await deliveries.drain())), {
       cron: "* * * * *",
       atStart: true,
-      queue: "strangers",
+      queue: "thirdParties",
     });
     app.jobs.addTask(
       "sweep-webhooks",

@@ -58,7 +58,7 @@ export async function mail(app: FastifyInstance): Promise<void> {
   const send = (): Promise<void> => sendMails(app, { server, mails, failing });
   app.decorate("sendMails", send);
   app.jobs.addTask("send-mails", send, {
-    queue: "strangers",
+    queue: "thirdParties",
     cron: "* * * * *",
     atStart: true,
   });

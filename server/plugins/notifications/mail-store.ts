@@ -75,9 +75,9 @@ async function take(
   { isUrgent, most }: { isUrgent: boolean; most: number },
 ): Promise<MailBatch> {
   // SQL: waiting events are counted, summed and deleted in one statement.
-  const rows = await tx.$queryRaw<{ told: MailBatch }[]>`
-    SELECT purser_mail_take(${ownerId}, ${isUrgent}, ${MAX_ITEMS}::integer, ${most}::integer) AS told`;
-  return (rows[0] as { told: MailBatch }).told;
+  const rows = await tx.$queryRaw<{ batch: MailBatch }[]>`
+    SELECT purser_mail_take(${ownerId}, ${isUrgent}, ${MAX_ITEMS}::integer, ${most}::integer) AS batch`;
+  return (rows[0] as { batch: MailBatch }).batch;
 }
 
 export interface ClaimedMail {

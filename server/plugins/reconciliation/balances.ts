@@ -5,7 +5,7 @@
 import type { Address } from "viem";
 import type { WalletLog } from "../../infra/chain/wallet-logs.ts";
 import { changesOf, type Finding } from "./compare.ts";
-import type { Repair, Patience } from "./repair.ts";
+import type { Repair, Timeouts } from "./repair.ts";
 
 export interface BalanceDeps {
   balancesAt(wallets: readonly Address[], block: bigint): Promise<Map<Address, bigint> | undefined>;
@@ -17,7 +17,7 @@ export interface BalanceDeps {
   repair(finding: Finding): Promise<Repair>;
   /** Makes the next read for late logs happen by then. */
   lookBackWithin(ms: number): void;
-  patience: Patience;
+  timeouts: Timeouts;
 }
 
 /** Nodes keep the state of about this many blocks. */
@@ -39,7 +39,7 @@ export async function checkBalances(
   },
 ): Promise<{ wallet: Address; atomic: bigint }[] | undefined> {
   const { wallets, from, to, head, logs } = span;
-  const { patience } = deps;
+  const { timeouts } = deps;
   const changes = changesOf(logs, wallets);
   const moved = [...changes.keys()];
   if (moved.length === 0 || head - to > STATE_BLOCKS) return [];
@@ -64,11 +64,11 @@ export async function checkBalances(
     if (holds(wallet) > expected) deps.lookBackWithin(LOOK_SOON_MS);
     if (holds(wallet) < expected) short.push({ wallet, expected });
     // The shortage has ended; a later one is timed from its own start.
-    else patience.forget(`balance:${wallet}`);
+    else timeouts.forget(`balance:${wallet}`);
   }
   // The waiting times run in parallel.
   const isOver = short.map(({ wallet }) =>
-    patience.isOver(`balance:${wallet}`, patience.timings.reconcileAbsentMs),
+    timeouts.isOver(`balance:${wallet}`, timeouts.timings.reconcileAbsentMs),
   );
   if (isOver.includes(false)) return undefined;
   for (const { wallet, expected } of short) {
@@ -82,7 +82,7 @@ export async function checkBalances(
       txHash: null,
       detail: { expected, holds: holds(wallet) },
     });
-    patience.forget(`balance:${wallet}`);
+    timeouts.forget(`balance:${wallet}`);
   }
   return moved.map((wallet) => ({ wallet, atomic: holds(wallet) }));
 }

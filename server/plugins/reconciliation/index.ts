@@ -22,7 +22,7 @@ import type { LedgerState } from "../../schemas/overview.ts";
 import { isOurTransaction } from "../settlement/lane-store.ts";
 import { finalizeSettlements } from "../settlement/store.ts";
 import { keyOf, unexplainedIn, type LedgerRow, type Finding } from "./compare.ts";
-import { agrees, repair, Patience, type RepairDeps } from "./repair.ts";
+import { agrees, repair, Timeouts, type RepairDeps } from "./repair.ts";
 import { onPromotion } from "../../infra/db/primary.ts";
 import { RestoreHold } from "./hold.ts";
 import { readLanes } from "./lanes.ts";
@@ -83,7 +83,7 @@ export default fp(
     const owner = newId("req");
     const { timings } = app.config;
     const closing = new AbortController();
-    const patience = new Patience(timings);
+    const timeouts = new Timeouts(timings);
     const loops: Promise<void>[] = [];
     const reconciliation = new Map<number, ChainReconciliation>();
     for (const chain of app.chains.all) reconciliation.set(chain.network.chainId, open(chain));
@@ -146,7 +146,7 @@ export default fp(
         found: (payment) => store.insertFound(app.pool, { ...payment, ...key }),
         note: (finding) => store.insertDifference(app.prisma, chainId, finding),
         repaired: (finding) => store.closeDifference(app.prisma, chainId, finding),
-        patience,
+        timeouts,
         log,
       };
       const rows = (keys: readonly { from: string; nonce: string }[]) =>
@@ -178,7 +178,7 @@ export default fp(
             const authorization = { chainId, ...row };
             if (!found || schemeOf(authorization).outcomeIn(found, authorization) !== "paid")
               missing.push(row);
-            else patience.forget(`payment_not_on_chain:${keyOf(row)}`);
+            else timeouts.forget(`payment_not_on_chain:${keyOf(row)}`);
           }
           return missing;
         },
@@ -228,11 +228,11 @@ export default fp(
               withCall: (found, row) => withCall(rpc, found, row),
               rows,
               repair: repairFinding,
-              patience,
+              timeouts,
             },
             finalBlock,
           ),
-        patience,
+        timeouts,
         log,
       });
       const blockMs = Math.max(

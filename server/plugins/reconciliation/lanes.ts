@@ -7,7 +7,7 @@ import type { RpcReceipt } from "../../infra/chain/contracts.ts";
 import type { Db } from "../../infra/db/prisma.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import { keyOf, kindOfPaid, notOnChain, type LedgerRow, type Finding } from "./compare.ts";
-import type { Repair, Patience } from "./repair.ts";
+import type { Repair, Timeouts } from "./repair.ts";
 
 interface LaneDeps {
   chainId: number;
@@ -19,7 +19,7 @@ interface LaneDeps {
   withCall(receipt: RpcReceipt, row: LedgerRow): Promise<RpcReceipt | null>;
   rows(authorizations: readonly { from: string; nonce: string }[]): Promise<Map<string, LedgerRow>>;
   repair(finding: Finding): Promise<Repair>;
-  patience: Patience;
+  timeouts: Timeouts;
 }
 
 /** The most nonces of one key that are checked at once. */
@@ -105,9 +105,9 @@ async function follow(
     const receipt = receipts.get(nonce);
     if (tx && receipt) return (await judge(deps, tx.items, receipt)) === "wait";
     // Its row may be committed a moment after its block, and a receipt may be late, so an absence must last.
-    if (!deps.patience.isOver(`${address}:${nonce}`, deps.patience.timings.reconcileAbsentMs))
+    if (!deps.timeouts.isOver(`${address}:${nonce}`, deps.timeouts.timings.reconcileAbsentMs))
       return true;
-    deps.patience.forget(`${address}:${nonce}`);
+    deps.timeouts.forget(`${address}:${nonce}`);
     foreign.push(nonce);
     return false;
   };

@@ -9,7 +9,7 @@ import type { Address, Hex } from "viem";
 import type { BlockFacts, WalletLog } from "../../infra/chain/wallet-logs.ts";
 import { checkBalances, LOOK_BACK, type BalanceDeps } from "./balances.ts";
 import { compareSpan, notOnChain, type LedgerRow, type Finding } from "./compare.ts";
-import type { Repair, Patience } from "./repair.ts";
+import type { Repair, Timeouts } from "./repair.ts";
 import type { LanesRead } from "./lanes.ts";
 import type { Cursor, IncomingRow, SpanRead } from "./cursor-store.ts";
 
@@ -41,7 +41,7 @@ interface ReaderDeps extends Pick<BalanceDeps, "balancesAt" | "knownBalances"> {
   lanes(finalBlock: bigint): Promise<LanesRead>;
   /** Closes differences whose rows agree with the chain by now. */
   recheck(): Promise<void>;
-  patience: Patience;
+  timeouts: Timeouts;
   log: { warn(fields: object, message: string): void };
 }
 
@@ -94,7 +94,7 @@ export class Reconciler {
     }
     if (next <= safe) return true;
     if (performance.now() >= this.#lookBackAtMs) await this.#lookBack(safe);
-    if (performance.now() - this.#recheckedMs > this.#deps.patience.timings.reconcileRecheckMs) {
+    if (performance.now() - this.#recheckedMs > this.#deps.timeouts.timings.reconcileRecheckMs) {
       this.#recheckedMs = performance.now();
       await this.#deps.recheck();
     }
@@ -229,7 +229,7 @@ export class Reconciler {
     // What has no result yet is checked again.
     const isDone = (log: WalletLog): boolean => cut === undefined || log.blockNumber < cut;
     this.#shown = new Set(logs.filter(isDone).map(placeOf));
-    this.#lookBackAtMs = performance.now() + this.#deps.patience.timings.reconcileLookBackMs;
+    this.#lookBackAtMs = performance.now() + this.#deps.timeouts.timings.reconcileLookBackMs;
   }
 
   async #incoming(
@@ -264,14 +264,14 @@ export class Reconciler {
     if (lastHash === null || last < 0n) return nextBlock;
     if (last > safe) {
       // A node that lags, or a chain that was reset: a lag ends by itself.
-      if (!this.#deps.patience.isOver("behind", 2 * this.#deps.patience.timings.reconcileAbsentMs))
+      if (!this.#deps.timeouts.isOver("behind", 2 * this.#deps.timeouts.timings.reconcileAbsentMs))
         return nextBlock;
     } else {
-      this.#deps.patience.forget("behind");
+      this.#deps.timeouts.forget("behind");
       const block = await this.#deps.block(last);
       if (!block || block.hash === lastHash) return block ? nextBlock : safe + 1n;
     }
-    this.#deps.patience.forget("behind");
+    this.#deps.timeouts.forget("behind");
     const from = last > safe ? safe + 1n : nextBlock;
     const rewound = from > REWIND ? from - REWIND : 0n;
     this.#deps.log.warn(

@@ -43,7 +43,7 @@ export interface RepairDeps {
   /** True if the difference is new. */
   note(finding: Finding): Promise<boolean>;
   repaired(finding: Pick<Finding, "kind" | "key">): Promise<void>;
-  patience: Patience;
+  timeouts: Timeouts;
   log: {
     warn(fields: object, message: string): void;
     error(fields: object, message: string): void;
@@ -51,7 +51,7 @@ export interface RepairDeps {
 }
 
 /** Since when each condition has lasted, in this process. */
-export class Patience {
+export class Timeouts {
   readonly timings: Timings;
   readonly #since = new Map<string, number>();
 
@@ -101,11 +101,11 @@ const WAITS: Partial<Record<DifferenceKind, "reconcileOpenMs" | "reconcileAbsent
 export async function repair(deps: RepairDeps, finding: Finding): Promise<Repair> {
   const { kind, key } = finding;
   const wait = WAITS[kind];
-  if (wait && !deps.patience.isOver(`${kind}:${key}`, deps.patience.timings[wait])) return "wait";
+  if (wait && !deps.timeouts.isOver(`${kind}:${key}`, deps.timeouts.timings[wait])) return "wait";
   const proven = await prove(deps, finding);
   if (proven === "wait") return "wait";
   if (proven === "fine") return "done";
-  deps.patience.forget(`${kind}:${key}`);
+  deps.timeouts.forget(`${kind}:${key}`);
   // The engine may have been faster while the proof was read.
   if (await agrees(deps, finding)) return "done";
   const isNew = await deps.note(finding);

@@ -391,7 +391,7 @@ const FRESH_MS = 50;
 /** After this many blocks without a receipt, the lane's nonce is read as well. */
 const OVERDUE_BLOCKS = 1.5;
 
-const receiptQuestion = (hash: Hex): RpcCall => ({
+const receiptCall = (hash: Hex): RpcCall => ({
   method: "eth_getTransactionReceipt",
   params: [hash],
 });
@@ -449,7 +449,7 @@ class ReceiptReader {
   readonly piggybackRead: PiggybackRead = () => {
     const hashes = this.#unread().flatMap(({ attempts }) => attempts.at(-1)?.hash ?? []);
     return {
-      questions: hashes.map(receiptQuestion),
+      calls: hashes.map(receiptCall),
       receive: (answers) => {
         const read = hashes.flatMap((hash, index) => {
           const receipt = receiptFrom(answers[index], hash);
@@ -527,11 +527,8 @@ class ReceiptReader {
       }
     }
     const nonce = { method: "eth_getTransactionCount", params: [lane, "latest"] };
-    const questions = [
-      ...(isOverdue ? [nonce] : []),
-      ...requests.map(({ hash }) => receiptQuestion(hash)),
-    ];
-    const answers = questions.length === 0 ? [] : await ctx.rpc.callMany(questions);
+    const calls = [...(isOverdue ? [nonce] : []), ...requests.map(({ hash }) => receiptCall(hash))];
+    const answers = calls.length === 0 ? [] : await ctx.rpc.callMany(calls);
     const first = isOverdue ? answers.shift() : undefined;
     for (const [index, { slot, hash }] of requests.entries()) {
       const receipt = receiptFrom(answers[index], hash);
