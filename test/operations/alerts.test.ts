@@ -111,7 +111,8 @@ async function liveMetrics(): Promise<string> {
       headers: agent.headers,
       payload: JSON.stringify({ recipient: payee, amount }),
     });
-    if (statusCode !== status) throw new Error(`${statusCode} ${body}`);
+    if (statusCode !== status)
+      throw new Error(`${statusCode} ${body}\n${ctx.logs.slice(-4).join("")}`);
   }
   await until(async () => {
     const text = await scrape();
