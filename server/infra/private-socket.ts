@@ -8,10 +8,10 @@ import { dirname } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { callbackify, promisify } from "node:util";
 import type { FastifyInstance } from "fastify";
+import { buildConnector, Pool } from "undici";
 import type { Timings } from "../core/timings.ts";
 import { MAX_WORKERS } from "../core/worker-settings.ts";
 import { post } from "./post.ts";
-import { buildConnector, Pool } from "undici";
 
 /** Of a request and of a response: two lists of payees and a signed policy are some hundred kilobytes. */
 export const MAX_BODY_BYTES = 2 * 1024 * 1024;

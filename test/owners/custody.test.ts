@@ -14,6 +14,7 @@ import {
   withPrivateKey,
 } from "../../server/plugins/custody/envelope.ts";
 import { findNetwork } from "../../server/core/networks.ts";
+import { TRANSFER_TYPES } from "../helpers/eip3009.ts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, sealedWallets, signIn } from "../helpers/owner.ts";
 
@@ -24,16 +25,6 @@ const domain = {
   version: "2",
   chainId: 5042002,
   verifyingContract: "0x3600000000000000000000000000000000000000",
-} as const;
-const TRANSFER = {
-  TransferWithAuthorization: [
-    { name: "from", type: "address" },
-    { name: "to", type: "address" },
-    { name: "value", type: "uint256" },
-    { name: "validAfter", type: "uint256" },
-    { name: "validBefore", type: "uint256" },
-    { name: "nonce", type: "bytes32" },
-  ],
 } as const;
 const CANCEL = {
   CancelAuthorization: [
@@ -157,7 +148,7 @@ t.test("signing", async (t) => {
       const signature = await app.custody.signAuthorization(agent.id, message, BY_POLICY);
       const signer = await recoverTypedDataAddress({
         domain,
-        types: TRANSFER,
+        types: TRANSFER_TYPES,
         primaryType: "TransferWithAuthorization",
         message,
         signature,

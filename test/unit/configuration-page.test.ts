@@ -1,7 +1,7 @@
 // Goal: the table of keys is true: each key is read as it says, has a reader who would change it, and is named wherever keys are set.
 import { readFileSync } from "node:fs";
 import t from "tap";
-import { ConfigError, keysWithoutEffect, loadConfig } from "../../server/config.ts";
+import { keysWithoutEffect, loadConfig } from "../../server/config.ts";
 import {
   CHAIN_SETTINGS,
   CUSTODY_KEYS,
@@ -12,6 +12,7 @@ import {
 } from "../../server/core/configuration.ts";
 import { LOCAL_CHAIN_ID } from "../../server/core/network-settings.ts";
 import type { Documented } from "../../server/core/setting.ts";
+import { problemsOf } from "../helpers/config-problems.ts";
 
 const textOf = (file: string): string =>
   readFileSync(new URL(`../../${file}`, import.meta.url), "utf8");
@@ -23,16 +24,6 @@ const TABLE: [string, Documented][] = [
     ([key, setting]): [string, Documented] => [`${key}_${LOCAL_CHAIN_ID}`, setting],
   ),
 ];
-
-function problemsOf(environment: Record<string, string>): string[] {
-  try {
-    loadConfig(environment);
-    return [];
-  } catch (error) {
-    if (error instanceof ConfigError) return error.problems;
-    throw error;
-  }
-}
 
 t.test("every key is in one section, with a meaning and with who would change it", async (t) => {
   const inSections = Object.values(SECTIONS).flatMap((section) => Object.keys(section));

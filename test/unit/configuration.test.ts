@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t from "tap";
-import { ConfigError, loadConfig, missingServices } from "../../server/config.ts";
+import { loadConfig, missingServices } from "../../server/config.ts";
 import { urlsOfHosts } from "../../server/core/database-settings.ts";
 import {
   connectionsInAll,
@@ -14,6 +14,7 @@ import {
   workersFor,
 } from "../../server/core/worker-settings.ts";
 import { hideConfigured } from "../../server/infra/telemetry.ts";
+import { problemsOf } from "../helpers/config-problems.ts";
 
 const goodKey = randomBytes(32).toString("base64");
 const relayerKey = `0x${"11".repeat(31)}22`;
@@ -25,16 +26,6 @@ const production = {
   RELAYER_PRIVATE_KEYS: relayerKey,
   MASTER_KEYS: `k1:${goodKey}`,
 };
-
-function problemsOf(environment: Record<string, string>): string[] {
-  try {
-    loadConfig(environment);
-    return [];
-  } catch (error) {
-    if (error instanceof ConfigError) return error.problems;
-    throw error;
-  }
-}
 
 t.test("without configuration it runs in local mode", async (t) => {
   const config = loadConfig({});

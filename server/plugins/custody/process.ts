@@ -4,7 +4,7 @@
  * CUSTODY_SOCKET. It writes nothing: sealed wallets are returned to the service, which stores them.
  */
 import { realpathSync } from "node:fs";
-import { setImmediate as others } from "node:timers/promises";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import Fastify, {
   LogController,
@@ -73,7 +73,7 @@ function serveCalls(app: FastifyInstance, vault: KeyVault): void {
     const { body } = request;
     assertCall(name, body);
     // After a pause of this process the end of a connection is read only after its request.
-    await others();
+    await nextTurn();
     if (request.raw.socket.destroyed) throw new CustodyError("the caller has gone");
     const given = name === "signIn" ? signInArgs(body) : (body as unknown[]);
     const invoke = vault[name].bind(vault) as (...args: unknown[]) => Promise<unknown>;

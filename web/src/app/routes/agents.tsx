@@ -34,7 +34,7 @@ export default function AgentsScreen(): ReactNode {
         {agents.data?.length === 0 && (
           <EmptyState
             title="No agents yet"
-            description="An agent is a wallet with rules: how much it may spend in 24 hours, how much per payment, and whom it may pay. Creating one takes a minute and moves no money."
+            description="An agent is a wallet with rules: how much it may spend in 24 hours, how much per payment, and which payees it may pay. Creating one takes a minute and moves no money."
           >
             {create}
           </EmptyState>
