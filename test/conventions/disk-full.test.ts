@@ -37,22 +37,23 @@ function smallDisk(t: Test): string | undefined {
   return folder;
 }
 
-/** Moves the database's files there. Its log stays where it is: without room for it, Postgres itself stops. */
-async function moveTo(t: Test, disk: string, { url, pool }: TestDatabase): Promise<void> {
-  const name = new URL(url).pathname.slice(1);
-  const folder = join(disk, "tables");
-  mkdirSync(folder, { mode: 0o700 });
-  execFileSync("chown", ["--reference", disk, folder]);
-  const admin = new Client({ connectionString: process.env["PURSER_TEST_POSTGRES_URL"] });
-  await admin.connect();
-  t.teardown(async () => {
-    await admin.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
-    await admin.query(`DROP TABLESPACE small_${name}`);
-    await admin.end();
-  });
-  await admin.query(`CREATE TABLESPACE small_${name} LOCATION '${folder}'`);
-  await admin.query(`ALTER DATABASE ${name} SET TABLESPACE small_${name}`);
-  await pool.query("SELECT 1");
+/** A database whose tables are there. Its log stays where it is: without room for it, Postgres itself stops. */
+async function databaseOn(t: Test, folder: string): Promise<TestDatabase> {
+  const tables = join(folder, "tables");
+  mkdirSync(tables, { mode: 0o700 });
+  execFileSync("chown", ["--reference", folder, tables]);
+  const tablespace = `small_${process.pid}`;
+  const asAdmin = async (sql: string): Promise<void> => {
+    const admin = new Client({ connectionString: process.env["PURSER_TEST_POSTGRES_URL"] });
+    await admin.connect();
+    await admin.query(sql).finally(() => admin.end());
+  };
+  await asAdmin(`CREATE TABLESPACE ${tablespace} LOCATION '${tables}'`);
+  t.teardown(() => asAdmin(`DROP TABLESPACE ${tablespace}`));
+  const database = await testDatabase(t);
+  const name = new URL(database.url).pathname.slice(1);
+  await asAdmin(`ALTER DATABASE ${name} SET TABLESPACE ${tablespace}`);
+  return database;
 }
 
 /** Writes a file until nothing more fits, and returns how to delete it. */
@@ -77,9 +78,8 @@ function fill(disk: string): () => void {
 const disk = smallDisk(t) ?? "";
 const skip = disk === "" && "only root may mount a file system";
 
-t.test("the disk of the database is full", { skip }, async (t) => {
-  const database = await testDatabase(t);
-  await moveTo(t, disk, database);
+t.test("the disk of the database is full", { skip, timeout: 300_000 }, async (t) => {
+  const database = await databaseOn(t, disk);
   const world = await agentWorld(t, { database });
   const { chain, agent, payee } = world;
   const service = await builtService(t, world);

@@ -45,7 +45,8 @@ async function requestsOf({ chain, agent, owner, payee }: AgentWorld) {
     {
       path: "/api/x402/verify",
       options: post(payment),
-      expected: { status: 200, body: { isValid: false, invalidReason: "unexpected_verify_error" } },
+      // It reads the chain, and counts in the process.
+      expected: { status: 200, body: { isValid: true } },
     },
     {
       path: "/api/x402/settle",
