@@ -119,8 +119,9 @@ async function claiming(t: Test, url: string, version: string): Promise<string> 
   await client.end();
   const own = Buffer.from(rows[0]?.server_version_num ?? "");
   const address = new URL(url);
+  const { hostname, port } = address;
   const proxy = createServer((inbound) => {
-    const outbound = connect(Number(address.port), address.hostname);
+    const outbound = connect(Number(port), hostname);
     for (const socket of [inbound, outbound]) socket.on("error", () => undefined);
     inbound.pipe(outbound);
     outbound.on("data", (data: Buffer) => {
