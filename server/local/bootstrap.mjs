@@ -97,8 +97,8 @@ export async function ensurePrismaClient(say) {
 }
 
 /**
- * The commit of this checkout, with `-dirty` if a tracked file differs from it. Where there is no checkout, as in the
- * build of an image, PURSER_COMMIT names it.
+ * The commit of this checkout, with `-dirty` if a tracked file of what is compiled differs from it. Where there is no
+ * checkout, as in the build of an image, PURSER_COMMIT names it.
  */
 export function readCommit() {
   const named = process.env.PURSER_COMMIT;
@@ -108,7 +108,8 @@ export function readCommit() {
     spawnSync("git", ["--no-optional-locks", ...args], { cwd: ROOT, encoding: "utf8" });
   const head = git("rev-parse", "HEAD");
   if (head.status !== 0) return "unknown";
-  const changes = git("status", "--porcelain", "--untracked-files=no");
+  const compiled = ["server", "packages", "package-lock.json"];
+  const changes = git("status", "--porcelain", "--untracked-files=no", "--", ...compiled);
   return `${head.stdout.trim()}${changes.stdout === "" ? "" : "-dirty"}`;
 }
 

@@ -46,7 +46,11 @@ async function databaseOn(t: Test, folder: string): Promise<TestDatabase> {
   const asAdmin = async (sql: string): Promise<void> => {
     const admin = new Client({ connectionString: process.env["PURSER_TEST_POSTGRES_URL"] });
     await admin.connect();
-    await admin.query(sql).finally(() => admin.end());
+    try {
+      await admin.query(sql);
+    } finally {
+      await admin.end();
+    }
   };
   await asAdmin(`CREATE TABLESPACE ${tablespace} LOCATION '${tables}'`);
   t.teardown(() => asAdmin(`DROP TABLESPACE ${tablespace}`));
