@@ -6,6 +6,7 @@ import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
+import { readCommit } from "./local/bootstrap.mjs";
 
 const SERVER = dirname(fileURLToPath(import.meta.url));
 const DIST = join(SERVER, "dist");
@@ -54,6 +55,12 @@ try {
     logLevel: "error",
     external: NOT_BUNDLED,
     banner: { js: REQUIRE },
+    define: {
+      PURSER_BUILD: JSON.stringify({
+        commit: readCommit(),
+        builtAt: process.env.PURSER_BUILT_AT || new Date().toISOString(),
+      }),
+    },
   });
   await copyPaywallAssets();
   if (existsSync(DIST)) await rename(DIST, OLD);

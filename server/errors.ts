@@ -375,7 +375,7 @@ export const ERRORS = {
   service_unavailable: define(
     503,
     "Service unavailable",
-    "The database cannot be reached or is being upgraded, or the service is stopping. Retry later with the same Idempotency-Key.",
+    "The database cannot be reached, cannot write or is being upgraded, or the service is stopping. Retry later with the same Idempotency-Key.",
     true,
   ),
 

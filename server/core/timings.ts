@@ -63,6 +63,8 @@ export interface Timings {
   reconcileOpenMs: number;
   /** Receipts and logs may be late, so an absence must last this long. */
   reconcileAbsentMs: number;
+  /** How long database and chain must agree on a relayer's nonce before its alarm ends: long enough to be noticed. */
+  reconcileAgreedMs: number;
   /** The interval between two reads of logs that may have arrived late. */
   reconcileLookBackMs: number;
   /** The interval between two checks of open differences. */
@@ -111,6 +113,7 @@ export const TIMINGS: Readonly<Timings> = {
   reconcileRoundMs: 1_000,
   reconcileOpenMs: 15_000,
   reconcileAbsentMs: 30_000,
+  reconcileAgreedMs: 600_000,
   reconcileLookBackMs: 15_000,
   reconcileRecheckMs: 30_000,
   webhookTimeoutMs: 15_000,

@@ -9,7 +9,7 @@ import { parseArgs } from "node:util";
 import { ConfigError, loadConfig, type Environment } from "../config.ts";
 import { hideConfigured } from "../infra/telemetry.ts";
 import { checkChain } from "./chain.ts";
-import { checkDatabase, openReadOnly } from "./database.ts";
+import { checkDatabase, isUnused, openReadOnly } from "./database.ts";
 import { checkRelayers } from "./relayers.ts";
 import { exitCodeOf, found, linesOf, ok, wrong, type Finding } from "./finding.ts";
 import { checkKeys, checkMail, checkPublicUrl, checkTraces } from "./service.ts";
@@ -40,12 +40,15 @@ export async function examine(
     ];
   const database = openReadOnly(config.databaseUrl);
   const { networks } = config;
+  // A database that does not respond is reported by its own check.
+  const isFirstStart = await isUnused(database).catch(() => false);
+  const options = { isFirstStart };
   const looks: Record<Area, () => Promise<Finding[]>> = {
-    database: () => checkDatabase(database, config),
-    keys: () => checkKeys(database, config),
-    relayers: () => checkRelayers(database, config),
+    database: () => checkDatabase(database, config, options),
+    keys: () => checkKeys(database, config, options),
+    relayers: () => checkRelayers(database, config, options),
     chains: async () => (await Promise.all(networks.map((network) => checkChain(network)))).flat(),
-    url: () => checkPublicUrl(config),
+    url: () => checkPublicUrl(config, options),
     mail: () => checkMail(config),
     traces: () => checkTraces(config),
   };

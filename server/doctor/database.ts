@@ -35,6 +35,15 @@ export function openReadOnly(databaseUrl: string): Database {
   };
 }
 
+/** Before the first start: the database responds, and has none of this service's tables. */
+export async function isUnused({ pool }: Pick<Database, "pool">): Promise<boolean> {
+  // SQL: the catalogue.
+  const { rows } = await pool.query<{ unused: boolean }>(
+    "SELECT to_regclass('_prisma_migrations') IS NULL AS unused",
+  );
+  return rows[0]?.unused === true;
+}
+
 const CLOCK = { warning: 1, wrong: 10 };
 const DUE_SECONDS = 300;
 const STUCK_SECONDS = 120;
@@ -44,6 +53,7 @@ const LATE_HOURS = 24;
 export async function checkDatabase(
   { pool, prisma }: Database,
   config: Config,
+  { isFirstStart = false } = {},
 ): Promise<Finding[]> {
   const look = (check: string, todo: string, run: () => Promise<Finding | Finding[]>) =>
     found(check, run, { todo });
@@ -54,9 +64,16 @@ export async function checkDatabase(
   );
   if (reached.some(({ level }) => level === "wrong")) return reached;
   const LOOK_AGAIN = "Fix the reason and run the doctor again.";
-  const rest = await Promise.all([
+  const general = [
     look("database durability", LOOK_AGAIN, () => durability(pool)),
     look("database clock", LOOK_AGAIN, () => clock(pool)),
+  ];
+  if (isFirstStart) {
+    const tables = look("database tables", LOOK_AGAIN, () => firstStart(pool));
+    return [...reached, ...(await Promise.all([...general, tables])).flat()];
+  }
+  const rest = await Promise.all([
+    ...general,
     look("database migrations", "Start one replica of this build: it applies them.", () =>
       migrations(pool),
     ),
@@ -85,6 +102,37 @@ async function version(pool: Pool): Promise<Finding> {
         `Postgres ${named} is too old`,
         `Use Postgres ${OLDEST_POSTGRES} or newer.`,
       );
+}
+
+/** What the first start needs and will do. */
+async function firstStart(pool: Pool): Promise<Finding> {
+  const check = "database tables";
+  // SQL: the catalogue. Tables and the job queue's schema are created.
+  const { rows } = await pool.query<{
+    role: string;
+    schema: string | null;
+    others: number;
+    may: boolean;
+  }>(
+    `SELECT current_user AS role, current_schema() AS schema,
+            (SELECT count(*)::int FROM pg_tables WHERE schemaname = current_schema()) AS others,
+            coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)
+              AND has_database_privilege(current_database(), 'CREATE') AS may`,
+  );
+  const { role = "?", schema = null, others = 0, may = false } = rows[0] ?? {};
+  if (!may)
+    return wrong(
+      check,
+      `the role ${role} may not create the tables`,
+      `GRANT CREATE ON DATABASE ... TO ${role}; GRANT CREATE ON SCHEMA ${schema ?? "public"} TO ${role}; or use the database's owner.`,
+    );
+  return others > 0
+    ? warning(
+        check,
+        `the database has ${others} tables, none of them ours`,
+        "Check that DATABASE_URL is right. The first start would create its tables beside them.",
+      )
+    : ok(check, "the database is empty: the first start will create its tables");
 }
 
 async function durability(pool: Pool): Promise<Finding> {

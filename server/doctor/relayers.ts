@@ -10,18 +10,12 @@ import { durationOf, found, ok, warning, wrong, type Finding } from "./finding.t
 
 type Network = Config["networks"][number];
 
-export async function checkRelayers({ pool }: Database, config: Config): Promise<Finding[]> {
-  // SQL: each lane's nonce, its pending transactions, and its cost of the last week.
-  const { rows } = await pool.query<LaneRow & { chainId: bigint }>(
-    `SELECT l.chain_id AS "chainId", l.address, l.next_nonce AS "nextNonce", t.pending, t.seconds AS "pendingSeconds",
-            t.cost AS "gasPerDay"
-       FROM relayer_lanes l, LATERAL (
-         SELECT count(*) FILTER (WHERE status = 'pending') AS pending,
-                extract(epoch FROM clock_timestamp() - min(created_at) FILTER (WHERE status = 'pending'))::float8 AS seconds,
-                (coalesce(sum(gas_cost), 0) / greatest(least(7, extract(epoch FROM clock_timestamp() - min(created_at)) / 86400), 1))::float8 AS cost
-           FROM relayer_transactions t
-          WHERE t.chain_id = l.chain_id AND t.lane_address = l.address AND created_at > clock_timestamp() - interval '7 days') t`,
-  );
+export async function checkRelayers(
+  { pool }: Database,
+  config: Config,
+  { isFirstStart = false } = {},
+): Promise<Finding[]> {
+  const rows = isFirstStart ? [] : await readLanes(pool);
   const kms = new Kms();
   const relayers = await readRelayers(config, kms);
   await kms.close();
@@ -36,6 +30,21 @@ export async function checkRelayers({ pool }: Database, config: Config): Promise
     ),
   );
   return findings.flat();
+}
+
+async function readLanes(pool: Database["pool"]): Promise<(LaneRow & { chainId: bigint })[]> {
+  // SQL: each lane's nonce, its pending transactions, and its cost of the last week.
+  const { rows } = await pool.query<LaneRow & { chainId: bigint }>(
+    `SELECT l.chain_id AS "chainId", l.address, l.next_nonce AS "nextNonce", t.pending, t.seconds AS "pendingSeconds",
+            t.cost AS "gasPerDay"
+       FROM relayer_lanes l, LATERAL (
+         SELECT count(*) FILTER (WHERE status = 'pending') AS pending,
+                extract(epoch FROM clock_timestamp() - min(created_at) FILTER (WHERE status = 'pending'))::float8 AS seconds,
+                (coalesce(sum(gas_cost), 0) / greatest(least(7, extract(epoch FROM clock_timestamp() - min(created_at)) / 86400), 1))::float8 AS cost
+           FROM relayer_transactions t
+          WHERE t.chain_id = l.chain_id AND t.lane_address = l.address AND created_at > clock_timestamp() - interval '7 days') t`,
+  );
+  return rows;
 }
 
 interface LaneRow {

@@ -14,7 +14,11 @@ import { found, ok, warning, wrong, type Finding } from "./finding.ts";
 const SAMPLE = 5;
 const ASK_MS = 10_000;
 
-export async function checkKeys({ prisma }: Database, config: Config): Promise<Finding[]> {
+export async function checkKeys(
+  { prisma }: Database,
+  config: Config,
+  { isFirstStart = false } = {},
+): Promise<Finding[]> {
   const check = "master keys";
   const { custodySocket, networks, timings } = config;
   const kms = new Kms();
@@ -30,7 +34,7 @@ export async function checkKeys({ prisma }: Database, config: Config): Promise<F
   const findings = await found(
     check,
     async () => {
-      const wallets = await countWalletsByKid(prisma);
+      const wallets = isFirstStart ? new Map<string, number>() : await countWalletsByKid(prisma);
       const ring = remote
         ? undefined
         : new KeyRing(config.masterKeys, config.masterKeyActive, { kms });
@@ -45,6 +49,7 @@ export async function checkKeys({ prisma }: Database, config: Config): Promise<F
           `${missing.map((kid) => `${wallets.get(kid) ?? 0} wallets are under "${kid}"`).join(", ")}, which is not configured`,
           "Put the key back into MASTER_KEYS everywhere, then run npm run keys:rotate before you remove it.",
         );
+      if (isFirstStart) return ok(check, `new wallets will be under "${active}"`);
       const secrets = await kidsOfSecrets(prisma);
       const lost = secrets.filter((kid) => !configured.has(kid));
       if (lost.length > 0)
@@ -127,12 +132,19 @@ async function openSample(
 /** Response headers that browsers must get, whichever proxy is in front. */
 const HEADERS = ["content-security-policy", "x-content-type-options", "x-request-id"];
 
-export async function checkPublicUrl({ publicUrl }: Config): Promise<Finding[]> {
+export async function checkPublicUrl(
+  { publicUrl }: Config,
+  { isFirstStart = false } = {},
+): Promise<Finding[]> {
   const check = `PUBLIC_URL ${publicUrl}`;
   return found(
     check,
     async () => {
-      const answer = await fetch(`${publicUrl}/api/ready`, { signal: AbortSignal.timeout(ASK_MS) });
+      const query = fetch(`${publicUrl}/api/ready`, { signal: AbortSignal.timeout(ASK_MS) });
+      // A proxy without a service behind it returns 502, 503 or 504.
+      const answer = await (isFirstStart ? query.catch(() => undefined) : query);
+      if (!answer || (isFirstStart && answer.status >= 502))
+        return ok(check, "does not respond yet: no replica was started on this database");
       const isHttps = publicUrl.startsWith("https:");
       const wanted = [...HEADERS, ...(isHttps ? ["strict-transport-security"] : [])];
       const missing = wanted.filter((name) => !answer.headers.has(name));

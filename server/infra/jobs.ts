@@ -113,7 +113,7 @@ export default fp(
     for (const { pool } of queues) {
       watchSilence(pool, TIMEOUTS.jobs, app.silence);
       surviveLostConnections(pool, (error) =>
-        app.log.warn({ reason: error.message }, "job queue lost a database connection"),
+        app.log.warn({ err: error }, "job queue lost a database connection"),
       );
     }
     let running: Promise<unknown> | undefined;

@@ -1,6 +1,7 @@
 import fp from "fastify-plugin";
 import { pendingMigrations } from "./db/migrate.ts";
-import { readDurability, describeDurability } from "./db/settings.ts";
+import { memoFor } from "../core/shared-answers.ts";
+import { readDurability, describeDurability, readWritability } from "./db/settings.ts";
 import type { ReadyPart } from "../schemas/meta.ts";
 
 /** Readiness (health) of the service, part by part. A probe checks one part of the service and returns a detail text; throws if the part does not work. */
@@ -14,6 +15,8 @@ declare module "fastify" {
 }
 
 const PROBE_TIMEOUT_MS = 3_000;
+/** However often readiness is read, each process writes to the database at most this often. */
+const WRITE_EVERY_MS = 5_000;
 
 class Readiness {
   readonly #probes = new Map<string, ReadinessProbe>();
@@ -65,8 +68,12 @@ export default fp(
   async (app) => {
     const readiness = new Readiness();
     app.decorate("readiness", readiness);
+    const writability = memoFor(WRITE_EVERY_MS, () => readWritability(app.pool));
     readiness.add("database", async () => {
-      return describeDurability(await readDurability(app.pool));
+      const durability = await readDurability(app.pool);
+      const found = await writability();
+      if (found !== "writable") throw new NotReady(`cannot write: ${found}`);
+      return describeDurability(durability);
     });
     readiness.add("migrations", async () => {
       // SQL: the table of migrations is not a Prisma model.

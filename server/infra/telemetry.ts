@@ -4,6 +4,7 @@ import type { FastifyRequest, FastifyServerOptions } from "fastify";
 import pino, { type SerializedError } from "pino";
 import fp from "fastify-plugin";
 import type { Config } from "../config.ts";
+import { outageLog } from "./outage-log.ts";
 import { withSourceLocations } from "./source-places.ts";
 import { urlsOfHosts } from "../core/database-settings.ts";
 import { hideSecrets, secretsOfUrl, type Hide } from "../core/secret-text.ts";
@@ -103,7 +104,7 @@ export function loggerOptions(
       base: { pid: process.pid, hostname: hostname(), worker: config.worker },
     }),
     // Errors are created without secrets; this catches what was overlooked.
-    hooks: { streamWrite: hideConfigured(config) },
+    hooks: { streamWrite: hideConfigured(config), logMethod: outageLog() },
     redact: { paths: SECRET_PATHS, censor: "[secret]" },
     serializers: { req: requestSerializer, err: errorSerializer },
     ...(destination ? { stream: destination } : {}),

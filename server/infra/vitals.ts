@@ -1,7 +1,7 @@
 /** Metrics of the process's dependencies: database connections, the chain's head, the job queue, and the version. */
 import fp from "fastify-plugin";
 import { registerGauges } from "./telemetry.ts";
-import { VERSION } from "./version.ts";
+import { BUILD, VERSION } from "./version.ts";
 
 interface TaskRow {
   task: string;
@@ -14,10 +14,12 @@ export default fp(
   async (app) => {
     const { metrics } = app;
     registerGauges(metrics, {
-      labelNames: ["version"],
-      rows: () => [{ labels: { version: VERSION } }],
+      labelNames: ["version", "commit", "built_at"],
+      rows: () => [
+        { labels: { version: VERSION, commit: BUILD.commit, built_at: BUILD.builtAt ?? "" } },
+      ],
       gauges: {
-        purser_build_info: ["Always 1; the label is the running version", () => 1],
+        purser_build_info: ["Always 1; the labels are the running build", () => 1],
       },
     });
 

@@ -1,6 +1,6 @@
 // Prepares what must be on disk before anything else can be loaded: dependencies, the Prisma client, builds. Plain
 // JavaScript without dependencies, because it runs on a fresh clone.
-import { spawn } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
   existsSync,
@@ -96,17 +96,36 @@ export async function ensurePrismaClient(say) {
   writeStamp("prisma", hash);
 }
 
+/**
+ * The commit of this checkout, with `-dirty` if a tracked file of what is compiled differs from it. Where there is no
+ * checkout, as in the build of an image, PURSER_COMMIT names it.
+ */
+export function readCommit() {
+  const named = process.env.PURSER_COMMIT;
+  if (named) return named;
+  if (!existsSync(join(ROOT, ".git"))) return "unknown";
+  const git = (/** @type {string[]} */ ...args) =>
+    spawnSync("git", ["--no-optional-locks", ...args], { cwd: ROOT, encoding: "utf8" });
+  const head = git("rev-parse", "HEAD");
+  if (head.status !== 0) return "unknown";
+  const compiled = ["server", "packages", "package-lock.json"];
+  const changes = git("status", "--porcelain", "--untracked-files=no", "--", ...compiled);
+  return `${head.stdout.trim()}${changes.stdout === "" ? "" : "-dirty"}`;
+}
+
 /** @param {(line: string) => void} say */
 export async function ensureServerBuild(say) {
   const server = join(ROOT, "server");
   const dist = join(server, "dist");
   // The server uses the paywall and the rules from their packages' sources.
-  const hash = hashOf([
+  const sources = [
     ...filesUnder(server).filter((path) => !path.startsWith(dist)),
     ...filesUnder(join(ROOT, "packages", "paywall", "src")),
     ...filesUnder(join(ROOT, "packages", "rules", "src")),
     join(ROOT, "package-lock.json"),
-  ]);
+  ];
+  // With the commit, because the compiled server reports it.
+  const hash = hashOf(sources, readCommit());
   // In the output folder and written last, so that neither a copy of the folder nor a half-finished build counts as
   // built.
   const stamp = join(dist, "sources.sha256");

@@ -4,6 +4,10 @@ import { AddressOutput, NetworkId, Nullable, Digits, Amount, ErrorCodeWord } fro
 export const Health = Type.Object({
   status: Type.Literal("ok"),
   version: Type.String(),
+  commit: Type.String({
+    description: "What was compiled; `-dirty` after it means with changes. `source`: not compiled",
+  }),
+  builtAt: Nullable(Type.String(), "When it was compiled"),
   uptimeSeconds: Type.Number(),
 });
 

@@ -46,6 +46,7 @@ t.test("an outage and a rejected text are recognised in each of their forms", as
   const { pool, prisma } = await connected(t, url);
   const killed = "SELECT pg_terminate_backend(pg_backend_pid())";
   const outages: Record<string, () => Promise<unknown>> = {
+    "SQL without Prisma, port closed": () => down.pool.query("SELECT 1"),
     "a query, port closed": () => down.prisma.owner.findFirst(),
     "SQL, port closed": () => down.prisma.$queryRaw`SELECT 1`,
     "a transaction, port closed": () => down.prisma.$transaction((tx) => tx.owner.findFirst()),
@@ -53,6 +54,12 @@ t.test("an outage and a rejected text are recognised in each of their forms", as
     "one that is ended in a transaction": () =>
       prisma.$transaction(async (tx) => tx.$queryRawUnsafe(killed)),
   };
+  const raise = (state: string) =>
+    `DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '${state}'; END $$`;
+  for (const state of ["53100", "53200", "53300", "53400", "58030"]) {
+    outages[`${state} from Prisma`] = () => prisma.$executeRawUnsafe(raise(state));
+    outages[`${state} from SQL`] = () => pool.query(raise(state));
+  }
   for (const [what, work] of Object.entries(outages)) {
     const error = await failureOf(work);
     t.ok(isDatabaseUnavailable(error), what);

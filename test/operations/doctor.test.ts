@@ -6,6 +6,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { createServer } from "node:http";
 import { fileURLToPath } from "node:url";
 import Fastify from "fastify";
+import { Client } from "pg";
 import t, { type Test } from "tap";
 import { SMTPServer } from "smtp-server";
 import { generatePrivateKey } from "viem/accounts";
@@ -14,8 +15,10 @@ import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import { deployBatcher } from "../../server/infra/chain/batcher/deploy.ts";
 import { AREAS, examine, type Area } from "../../server/doctor/cli.ts";
 import { exitCodeOf, type Finding } from "../../server/doctor/finding.ts";
+import { freePort } from "../../server/local/free-port.ts";
 import { testApp, testEnvironment } from "../helpers/app.ts";
 import { testChain } from "../helpers/chain.ts";
+import { emptyDatabase } from "../helpers/postgres.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { lagging, rpcProxy } from "../helpers/rpc-proxy.ts";
 import { until } from "../helpers/until.ts";
@@ -76,6 +79,45 @@ async function expectFinding(
   if (level !== "ok") t.ok(exitCodeOf(findings) >= (level === "wrong" ? 2 : 1));
   return findings;
 }
+
+t.test("before the first start", async (t) => {
+  const port = await freePort();
+  const unused = {
+    DATABASE_URL: await emptyDatabase(t),
+    PORT: String(port),
+    PUBLIC_URL: `http://localhost:${port}`,
+  };
+  const expected = [
+    [/^database tables$/, /the database is empty: the first start will create its tables/],
+    [/^master keys$/, /new wallets will be under "test"/],
+    [/^relayer .* nonces$/, /not used by this service yet/],
+    [/^PUBLIC_URL /, /does not respond yet/],
+  ] as const;
+  let findings: Finding[] = [];
+  for (const [check, what] of expected)
+    findings = await expectFinding(t, "ok", check, what, unused);
+  t.same(
+    findings.filter(({ level, check }) => level !== "ok" && check !== UNSAFE),
+    [],
+    "nothing is wrong yet",
+  );
+  const client = new Client({ connectionString: unused.DATABASE_URL });
+  await client.connect();
+  t.teardown(() => client.end());
+  areas = ["database"];
+  await client.query("CREATE TABLE of_somebody_else ()");
+  await expectFinding(t, "warning", /^database tables$/, /has 1 tables, none of them ours/, unused);
+  await client.query("CREATE ROLE reader LOGIN PASSWORD 'reader'");
+  t.teardown(() => client.query("DROP ROLE reader"));
+  const asReader = new URL(unused.DATABASE_URL);
+  asReader.username = "reader";
+  asReader.password = "reader";
+  await expectFinding(t, "wrong", /^database tables$/, /the role reader may not create/, {
+    ...unused,
+    DATABASE_URL: asReader.href,
+  });
+  areas = [...AREAS];
+});
 
 t.test("a healthy deployment", async (t) => {
   let findings: Finding[] = [];

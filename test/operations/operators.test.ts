@@ -202,7 +202,9 @@ t.test("the log command shows who did what", async (t) => {
   const { code, output } = await operator(["log", "--last", "3"]);
   t.equal(code, 0, output);
   t.match(output, /grace \(.+\)@.+ keys\.rotation_ended \{"kid":"test"/);
-  t.equal(output.trim().split("\n").length, 3);
+  const [build, ...acts] = output.trim().split("\n");
+  t.match(build, /^Purser \d+\.\d+\.\d+, commit source, /);
+  t.equal(acts.length, 3);
   const wrong = await command("server/plugins/reconciliation/operator-cli.ts", ["heal"]);
   t.equal(wrong.code, 1);
   t.match(wrong.output, "heal-difference");

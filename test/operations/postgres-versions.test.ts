@@ -5,12 +5,19 @@
 import { execFileSync, spawn } from "node:child_process";
 import { chmodSync, chownSync, existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
+import { once } from "node:events";
+import { type AddressInfo, connect, createServer } from "node:net";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { Client } from "pg";
 import t, { type Test } from "tap";
 import { assertVersion } from "../../server/infra/db/migrate.ts";
+import { ensureServerBuild, prepare } from "../../server/local/bootstrap.mjs";
 import { freePort } from "../../server/local/free-port.ts";
 import { chooseRunAs } from "../../server/local/postgres-binaries.ts";
+import { testEnvironment } from "../helpers/app.ts";
+import { testChain } from "../helpers/chain.ts";
+import { emptyDatabase } from "../helpers/postgres.ts";
 import { until } from "../helpers/until.ts";
 import { assertLedgerIsChain, market, PAYEE } from "../x402-client/market.ts";
 
@@ -102,4 +109,57 @@ t.test("an older server is refused before anything is applied", async (t) => {
       "The database is Postgres 14; Purser needs Postgres 15 or newer. Nothing was changed in it",
   });
   await t.resolves(assertVersion(server("150000")));
+});
+
+/** A proxy that replaces the version number in what the server sends. */
+async function claiming(t: Test, url: string, version: string): Promise<string> {
+  const client = new Client({ connectionString: url });
+  await client.connect();
+  const { rows } = await client.query<{ server_version_num: string }>("SHOW server_version_num");
+  await client.end();
+  const own = Buffer.from(rows[0]?.server_version_num ?? "");
+  const address = new URL(url);
+  const { hostname, port } = address;
+  const proxy = createServer((inbound) => {
+    const outbound = connect(Number(port), hostname);
+    for (const socket of [inbound, outbound]) socket.on("error", () => undefined);
+    inbound.pipe(outbound);
+    outbound.on("data", (data: Buffer) => {
+      for (let at = data.indexOf(own); at !== -1; at = data.indexOf(own, at + 1))
+        data.write(version, at);
+      inbound.write(data);
+    });
+    outbound.on("close", () => inbound.destroy());
+    inbound.on("close", () => outbound.destroy());
+  }).listen(0, "127.0.0.1");
+  await once(proxy, "listening");
+  t.teardown(() => proxy.close());
+  address.hostname = "127.0.0.1";
+  address.port = String((proxy.address() as AddressInfo).port);
+  return address.href;
+}
+
+t.test("the compiled service refuses an older server and changes nothing in it", async (t) => {
+  await prepare((line) => t.comment(line), [ensureServerBuild]);
+  const databaseUrl = await emptyDatabase(t);
+  const chain = await testChain(t);
+  const port = await freePort();
+  const old = await claiming(t, databaseUrl, "140012");
+  const child = spawn(process.execPath, ["server/start.mjs", "--built"], {
+    cwd: fileURLToPath(new URL("../../", import.meta.url)),
+    env: { PATH: process.env["PATH"], ...testEnvironment({ databaseUrl: old, chain, port }) },
+    stdio: ["ignore", "ignore", "pipe"],
+  });
+  let output = "";
+  child.stderr.on("data", (data: Buffer) => (output += data.toString()));
+  const [code] = (await once(child, "exit")) as [number];
+  t.equal(code, 1);
+  t.match(output, "Purser could not start: The database is Postgres 14");
+  const client = new Client({ connectionString: databaseUrl });
+  await client.connect();
+  const { rows } = await client.query(
+    "SELECT FROM pg_class WHERE relnamespace = 'public'::regnamespace",
+  );
+  await client.end();
+  t.equal(rows.length, 0, "no table, no function's type, nothing");
 });

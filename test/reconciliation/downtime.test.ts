@@ -28,6 +28,7 @@ import {
   differences,
   sentToSeller,
   overview,
+  ready,
   reconcile,
   relay,
   sendTo,
@@ -167,6 +168,68 @@ t.test("a restored older database learns the later payments from the chain", asy
   t.match((await spend(now, "4")).json(), { code: "daily_limit_exceeded" });
   t.equal((await spend(now, "3")).statusCode, 200);
   await reconcile(now);
+  await assertLedgerEqualsChain(t, now);
+});
+
+t.test("a restore rings once for all lost nonces, and the alarm ends by itself", async (t) => {
+  const chain = await testChain(t);
+  const before = await testDatabase(t);
+  const ctx = await reconciliationWorld(t, { chain, database: before });
+  t.equal((await spend(ctx, "1")).statusCode, 200);
+  await reconcile(ctx);
+  await ctx.app.close();
+  const backup = await copyOf(t, before);
+  const later = await testApp(t, { chain, database: before, timings: RECONCILIATION_TIMINGS });
+  const LOST = 3;
+  for (let count = 0; count < LOST; count += 1)
+    t.equal((await spend({ ...ctx, ...later }, "1")).statusCode, 200);
+  await later.app.close();
+
+  // An absence lasts for a while, as it does in a service.
+  const timings = { ...RECONCILIATION_TIMINGS, reconcileAbsentMs: 300 };
+  const restored = await testApp(t, { chain, database: backup, timings });
+  const now = { ...ctx, ...restored };
+  const nonces = async () =>
+    (await differences(now)).filter(({ kind }) => kind === "relayer_nonce");
+  const rings = (): number =>
+    alarms(now).filter((alarm) => alarm === "ledger_relayer_nonce").length;
+  const count = async (): Promise<unknown> => (await nonces())[0]?.detail["count"];
+  await until(async () => {
+    await reconcile(now);
+    return (await count()) === LOST;
+  }, 30_000);
+  t.match(await nonces(), [{ repaired: false }]);
+  t.equal(rings(), 1);
+
+  // The relayer works again, with the chain's nonce.
+  t.equal((await spend(now, "1")).statusCode, 200);
+  await chain.testClient.mine({ blocks: 2 });
+  await reconcile(now);
+  t.match(await nonces(), [{ repaired: false }], "open for long enough to be noticed");
+  restored.config.timings.reconcileAgreedMs = 0;
+  await chain.testClient.mine({ blocks: 1 });
+  await reconcile(now);
+  t.match(await nonces(), [{ repaired: true, detail: { count: LOST } }]);
+  t.equal(rings(), 1);
+  t.notMatch(await ready(now), { ledger: { detail: /relayer_nonce/ } });
+
+  // Another cause: it rings again, and a nonce that follows belongs to it.
+  restored.config.timings.reconcileAgreedMs = 600_000;
+  const sendForeign = async (): Promise<void> => {
+    const hash = await chain
+      .walletClient(chain.relayer)
+      .sendTransaction({ to: chain.admin.address, value: 1n });
+    await chain.publicClient.waitForTransactionReceipt({ hash });
+  };
+  for (const total of [1, 2]) {
+    await sendForeign();
+    await until(async () => {
+      await reconcile(now);
+      return (await nonces())[1]?.detail["count"] === total;
+    }, 30_000);
+    t.equal((await nonces()).length, 2);
+    t.equal(rings(), 2);
+  }
   await assertLedgerEqualsChain(t, now);
 });
 

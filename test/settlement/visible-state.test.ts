@@ -2,6 +2,7 @@
 import t from "tap";
 import { testApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
+import { until } from "../helpers/until.ts";
 import { authorize, payers, randomAddress, request } from "../helpers/engine.ts";
 
 t.test("a funded relayer at work", async (t) => {
@@ -27,7 +28,8 @@ t.test("a funded relayer at work", async (t) => {
 });
 
 t.test("a relayer that cannot pay for gas", async (t) => {
-  const { app, chain } = await testApp(t, {
+  const { app, chain, logs } = await testApp(t, {
+    listen: true,
     env: { RELAYER_PRIVATE_KEYS: testAccount(99).privateKey },
   });
   const ready = await app.inject("/api/ready");
@@ -35,6 +37,16 @@ t.test("a relayer that cannot pay for gas", async (t) => {
   const part = ready.json<{ parts: Record<string, { ok: boolean; detail: string }> }>().parts[
     `relayer:eip155:${chain.chainId}`
   ];
+  const { address } = testAccount(99);
   t.match(part, { ok: false, detail: /cannot pay for gas/ });
-  await t.rejects(app.settlement.assertAvailable(chain.chainId), { code: "relayer_unfunded" });
+  t.match(part?.detail, `Send USDC on Arc Testnet (eip155:${chain.chainId}) to ${address}.`);
+  await t.rejects(app.settlement.assertAvailable(chain.chainId), {
+    code: "relayer_unfunded",
+    message: /^The relayer on Arc Testnet cannot pay for gas. Nothing was signed.$/,
+  });
+  await until(() => logs.some((line) => line.includes(`No gas: Send USDC on Arc Testnet`)));
+  t.ok(
+    logs.some((line) => line.includes(address)),
+    "the start's log names the address",
+  );
 });

@@ -50,7 +50,7 @@ export default fp(
       const url = options.isPooled ? (databasePooledUrl ?? databaseUrl) : databaseUrl;
       const made = createPool(url, { maxConnections, silence, ...options });
       surviveLostConnections(made, (error) =>
-        app.log.warn({ reason: error.message }, "database connection lost"),
+        app.log.warn({ err: error }, "database connection lost"),
       );
       return made;
     };

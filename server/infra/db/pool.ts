@@ -1,6 +1,6 @@
 import { DatabaseError, Pool as PgPool, type PoolClient, TypeOverrides } from "pg";
 import { urlsOfHosts } from "../../core/database-settings.ts";
-import { PrimaryClient } from "./primary.ts";
+import { isOfConnection, PrimaryClient } from "./primary.ts";
 import { SilenceWatch } from "./silence.ts";
 
 /** int8 and whole NUMERIC become bigint, so that money is never a float. */
@@ -157,15 +157,6 @@ export function surviveLostConnections(pool: PgPool, onLost: (error: Error) => v
   pool.on("connect", (client) => client.on("error", onLost));
 }
 
-const SOCKET_CODES = new Set([
-  "ECONNREFUSED",
-  "ECONNRESET",
-  "EPIPE",
-  "ENOTFOUND",
-  "ETIMEDOUT",
-  "ENOENT",
-  "EHOSTUNREACH",
-]);
 /**
  * Prisma's error codes. P1001, P1002, P1008: not reached, or not in time. P1017: closed. P2024, P2028: the pool had no
  * free connection in time. P2037: too many connections.
@@ -176,30 +167,36 @@ const ADAPTER_KINDS = new Set([
   "DatabaseNotReachable",
   "ConnectionClosed",
   "SocketTimeout",
+  "TlsConnectionError",
   "TooManyConnections",
 ]);
 const MESSAGES =
   /Connection terminated|timeout exceeded when trying to connect|Client has encountered a connection error|the database system is (starting up|shutting down)|Can't reach database server|Cannot use a pool after calling end/;
 
-/** True if the error means "the database cannot be reached right now", for a 503 instead of a 500. */
+/**
+ * True if the error means "the database cannot be used right now": it is away, full, or read-only. Callers get a 503
+ * instead of a 500.
+ */
 export function isDatabaseUnavailable(error: unknown): boolean {
-  return sources(error).some((source) => {
-    const code = source.code;
-    if (code !== undefined) {
-      if (SOCKET_CODES.has(code) && isFromPostgres(source.error)) return true;
-      if (PRISMA_CODES.has(code) || isConnectionState(code)) return true;
-      if (TIMEOUT_STATES.has(code)) return true;
-    }
-    if (source.kind !== undefined && ADAPTER_KINDS.has(source.kind)) return true;
-    if (source.originalCode !== undefined && isConnectionState(source.originalCode)) return true;
-    if (source.originalCode !== undefined && TIMEOUT_STATES.has(source.originalCode)) return true;
-    return MESSAGES.test(source.error.message);
+  return sources(error).some(({ error: source, code = "", kind = "", originalCode = "" }) => {
+    const isKnown = isOfConnection(source) || PRISMA_CODES.has(code) || ADAPTER_KINDS.has(kind);
+    return isKnown || isOutage(code) || isOutage(originalCode) || MESSAGES.test(source.message);
   });
 }
 
 /** 08*: connection exceptions. 57P01..03: shutdown, crash, starting up. 53300: too many connections. */
 const isConnectionState = (sqlState: string): boolean =>
   sqlState.startsWith("08") || sqlState.startsWith("57P0") || sqlState === "53300";
+
+/** Postgres: there is no room for what it would write. */
+export const DISK_FULL = "53100";
+
+/** 53*: the disk is full, there is no memory, or there are too many connections. 58030: reading or writing failed. */
+const isOutage = (sqlState: string): boolean =>
+  isConnectionState(sqlState) ||
+  /^53[0-9A-Z]{3}$/.test(sqlState) ||
+  sqlState === "58030" ||
+  TIMEOUT_STATES.has(sqlState);
 
 /** 22021: invalid byte sequence. 22P05: a jsonb escape that is no character. */
 const TEXT_STATES = new Set(["22021", "22P05"]);
@@ -235,15 +232,6 @@ function sources(error: unknown, depth = 0): Source[] {
     ...sources(cause, depth + 1),
     ...sources(meta?.driverAdapterError, depth + 1),
   ];
-}
-
-/** Outbound HTTP raises the same socket codes, so only errors that came through pg or Prisma count. */
-function isFromPostgres(error: Error): boolean {
-  return (
-    /node_modules\/(pg|pg-pool|@prisma)\b/.test(error.stack ?? "") ||
-    error.name.startsWith("Prisma") ||
-    error.name === "DriverAdapterError"
-  );
 }
 
 /** SQLSTATEs that our SQL functions raise. When one is raised, nothing was written. */

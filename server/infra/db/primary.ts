@@ -56,6 +56,13 @@ class NotThePrimary extends Error {
   }
 }
 
+/**
+ * The errors of connections to Postgres themselves. Outbound HTTP raises the same codes. Neither a stack nor a class
+ * name can tell them apart, because the compiled server keeps neither.
+ */
+const ofConnections = new WeakSet<Error>();
+export const isOfConnection = (error: Error): boolean => ofConnections.has(error);
+
 const raised = new EventTarget();
 // Several apps share one process in tests, and each has a listener per network.
 setMaxListeners(0, raised);
@@ -228,6 +235,7 @@ async function identify(client: Pick<Client, "query">): Promise<Identity> {
 interface Wire {
   stream: { destroy(error: Error): void };
   on(event: "errorMessage", listener: (message: { code?: string }) => void): void;
+  on(event: "error", listener: (error: Error) => void): void;
 }
 
 function destroy(client: Client, why: string): void {
@@ -244,6 +252,8 @@ export class PrimaryClient extends Client {
     // The connection may be lost before its owner adds a listener.
     this.on("error", () => undefined);
     const { connection } = this as unknown as { connection: Wire };
+    // The same object reaches every caller: of `connect`, of an open query, and of the pool.
+    connection.on("error", (error) => void ofConnections.add(error));
     connection.on("errorMessage", ({ code }) => {
       if (code === READ_ONLY) setImmediate(() => this.cut("the server became read-only"));
     });

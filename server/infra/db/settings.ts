@@ -4,9 +4,16 @@
  */
 import type { DatabaseSettings } from "../../core/database-settings.ts";
 import { connectionsInAll } from "../../core/worker-settings.ts";
-import { connectionSettings, TIMEOUTS } from "./pool.ts";
+import {
+  connectionSettings,
+  DISK_FULL,
+  inTransaction,
+  sqlState,
+  TIMEOUTS,
+  type Pool,
+  type Sql,
+} from "./pool.ts";
 import { PrimaryClient, type PrimaryConfig } from "./primary.ts";
-import type { Sql } from "./pool.ts";
 
 /** Its message is one sentence for the operator. */
 export class UnfitDatabase extends Error {
@@ -146,6 +153,33 @@ export function describeDurability({ waitsForStandby, waiting }: Durability): st
   if (waiting > 0)
     return `degraded: ${waiting} commits wait for a standby, and none confirms them (synchronous_standby_names)`;
   return waitsForStandby ? "answers; every commit waits for a standby" : "answers";
+}
+
+/**
+ * Whether the database can write. Leaves nothing in any table: it writes a message of a few bytes to the WAL and waits
+ * until it is on the disk, and 10,000 numbers that do not fit into memory go through a temporary file on the disk of
+ * the tables. A standby that does not confirm is reported elsewhere.
+ */
+export async function readWritability(
+  pool: Pool,
+): Promise<"writable" | "it is read-only" | "its disk is full"> {
+  try {
+    return await inTransaction(pool, async (sql) => {
+      // SQL: for this transaction only.
+      await sql.query(
+        "SET LOCAL synchronous_commit = local; SET LOCAL work_mem = '64kB'; SET LOCAL temp_tablespaces = ''",
+      );
+      // SQL: a setting, a message to nobody, and a temporary file.
+      const { rows } = await sql.query<{ readOnly: string }>(
+        `SELECT current_setting('transaction_read_only') AS "readOnly",
+                pg_logical_emit_message(true, 'purser', 'ready'), (SELECT count(*) FROM generate_series(1, 10000))`,
+      );
+      return rows[0]?.readOnly === "on" ? "it is read-only" : "writable";
+    });
+  } catch (error) {
+    if (sqlState(error) === DISK_FULL) return "its disk is full";
+    throw error;
+  }
 }
 
 /** Notes only with several workers: one process needs as many connections as before. */

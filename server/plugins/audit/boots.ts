@@ -7,7 +7,7 @@ import { setImmediate as others } from "node:timers/promises";
 import { scrypt } from "hash-wasm";
 import { readTexts, type Config, type Environment } from "../../config.ts";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
-import { VERSION } from "../../infra/version.ts";
+import { BUILD, VERSION } from "../../infra/version.ts";
 import { actAsOperator, lastOperatorActs, lockOperators } from "./operators.ts";
 
 /** These differ between replicas. */
@@ -23,13 +23,15 @@ const keysSet = (environment: Environment): Record<string, string> =>
 
 interface Noted {
   version: string;
+  /** Not in the entries of earlier builds. */
+  commit?: string;
   salt: string;
   /** The hash of all values together. */
   whole?: string;
   values: Record<string, string>;
 }
 
-/** Writes an entry if this start's configuration differs from the last one; returns the changed keys. */
+/** Writes an entry if this start's configuration or build differs from the last one; returns the changed keys. */
 export async function noteBoot(
   prisma: PrismaClient,
   config: Pick<Config, "operator">,
@@ -47,27 +49,36 @@ export async function noteBoot(
   const set = keysSet(environment);
   // The usual case: one hash shows that nothing changed.
   const whole = await slowHash(JSON.stringify(sorted(set)));
-  if (before?.whole === whole && before.version === VERSION) return [];
+  if (before?.whole === whole && isThisBuild(before)) return [];
   const values: Record<string, string> = {};
   for (const [key, value] of Object.entries(set)) values[key] = await slowHash(`${key}=${value}`);
   const known = before?.values ?? {};
   const names = [...new Set([...Object.keys(known), ...Object.keys(values)])].sort();
   const changed = names.filter((key) => known[key] !== values[key]);
-  if (before && changed.length === 0 && before.version === VERSION) return [];
+  if (before && changed.length === 0 && isThisBuild(before)) return [];
   await prisma.$transaction(async (tx) => {
     // Replicas that start together record it once.
     await lockOperators(tx);
     const [newest] = await lastOperatorActs(tx, { take: 1, action: "service.configured" });
     if (newest?.seq !== last?.seq && isSame(newest?.what as unknown as Noted, values)) return;
-    const what = { version: VERSION, changed: before ? changed : [], salt, whole, values };
+    const what = {
+      version: VERSION,
+      ...BUILD,
+      changed: before ? changed : [],
+      salt,
+      whole,
+      values,
+    };
     await actAsOperator(tx, config, "service.configured", what);
   });
   return before ? changed : [];
 }
 
+const isThisBuild = ({ version, commit }: Noted): boolean =>
+  version === VERSION && commit === BUILD.commit;
+
 const isSame = (noted: Noted, values: Record<string, string>): boolean =>
-  noted.version === VERSION &&
-  JSON.stringify(sorted(noted.values)) === JSON.stringify(sorted(values));
+  isThisBuild(noted) && JSON.stringify(sorted(noted.values)) === JSON.stringify(sorted(values));
 
 const sorted = (values: Record<string, string>) =>
   Object.entries(values).toSorted(([one], [other]) => (one < other ? -1 : 1));

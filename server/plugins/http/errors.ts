@@ -47,6 +47,9 @@ const FASTIFY_CODES: Record<string, ErrorCode> = {
   FST_ERR_MAX_PARAM_LENGTH: "not_found",
 };
 
+/** An outage of seconds, such as a failover, is the usual one. */
+const RETRY_SOON = { "retry-after": "2" };
+
 export function toApiError(error: FastifyError | ApiError): ApiError {
   if (error instanceof ApiError) return error;
   if (error.validation) return validationError(error);
@@ -62,7 +65,8 @@ export function toApiError(error: FastifyError | ApiError): ApiError {
       cause: error,
       detail: "The request contains a NUL character, which cannot be stored.",
     });
-  if (isDatabaseUnavailable(error)) return new ApiError("service_unavailable", { cause: error });
+  if (isDatabaseUnavailable(error))
+    return new ApiError("service_unavailable", { cause: error, headers: RETRY_SOON });
   return new ApiError("internal_error", {
     cause: error,
     detail: "Purser failed to handle this request. Report the request id.",

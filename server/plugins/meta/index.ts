@@ -7,7 +7,7 @@ import { getAddress } from "viem";
 import { memoFor } from "../../core/shared-answers.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError, ERRORS } from "../../errors.ts";
-import { VERSION } from "../../infra/version.ts";
+import { BUILD, VERSION } from "../../infra/version.ts";
 import { scrapeAllWorkers } from "../../infra/worker-channel.ts";
 import { ErrorCatalogue, Health, Ready, ServiceInfo } from "../../schemas/meta.ts";
 import { llmsText, skillMarkdown } from "./skill.ts";
@@ -42,6 +42,7 @@ const operatorRoutes: FastifyPluginAsyncTypebox = async (app) => {
       return {
         status: "ok" as const,
         version: VERSION,
+        ...BUILD,
         uptimeSeconds: Math.round(process.uptime()),
       };
     },

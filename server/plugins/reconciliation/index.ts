@@ -144,7 +144,7 @@ export default fp(
           (await store.readRows(app.pool, key, [authorization])).get(keyOf(authorization)),
         mayHaveMade: (transfer) => store.findMakers(app.pool, key, transfer, proofSeconds),
         found: (payment) => store.insertFound(app.pool, { ...payment, ...key }),
-        note: (finding) => store.insertDifference(app.prisma, chainId, finding),
+        note: (finding) => store.noteDifference(app.prisma, chainId, finding),
         repaired: (finding) => store.closeDifference(app.prisma, chainId, finding),
         timeouts,
         log,
@@ -228,6 +228,13 @@ export default fp(
               withCall: (found, row) => withCall(rpc, found, row),
               rows,
               repair: repairFinding,
+              agreed: async (lane) => {
+                if (await store.closeLaneDifference(app.prisma, chainId, lane))
+                  log.warn(
+                    { lane },
+                    "the ledger and the chain agree on this relayer's nonce again",
+                  );
+              },
               timeouts,
             },
             finalBlock,

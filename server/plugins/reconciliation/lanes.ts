@@ -1,6 +1,8 @@
 /**
  * Checks the relayers' nonces: each nonce used at a final block must belong to a transaction of ours, whose receipt
- * shows the outcome of all its payments. A nonce that another transaction used means a second signer.
+ * shows the outcome of all its payments. A nonce that another transaction used means a second signer, or a database
+ * that was restored. It is one difference with one alarm, however many nonces it is and however long they take to read.
+ * It ends when the database and the chain have agreed on the lane's nonce for some time.
  */
 import type { Hex } from "viem";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
@@ -12,14 +14,23 @@ import type { Repair, Timeouts } from "./repair.ts";
 interface LaneDeps {
   chainId: number;
   db: Db;
-  lanes(): Promise<readonly { address: string }[]>;
+  lanes(): Promise<readonly Lane[]>;
   nonceAt(address: string, block: bigint): Promise<bigint>;
   receipt(hash: Hex): Promise<RpcReceipt | null>;
   /** With the transaction's call, if the row's scheme needs it. */
   withCall(receipt: RpcReceipt, row: LedgerRow): Promise<RpcReceipt | null>;
   rows(authorizations: readonly { from: string; nonce: string }[]): Promise<Map<string, LedgerRow>>;
   repair(finding: Finding): Promise<Repair>;
+  /** Closes the lane's open difference, if there is one. */
+  agreed(address: string): Promise<void>;
   timeouts: Timeouts;
+}
+
+interface Lane {
+  address: string;
+  nextNonce: bigint;
+  /** Used on the chain, and already covered by a hold. */
+  lookedNonce: bigint;
 }
 
 /** The most nonces of one key that are checked at once. */
@@ -31,15 +42,16 @@ export type LanesRead = "done" | "waiting" | "more";
 
 export async function readLanes(deps: LaneDeps, finalBlock: bigint): Promise<LanesRead> {
   let result: LanesRead = "done";
-  for (const { address } of await deps.lanes()) {
-    const read = await readLane(deps, address, finalBlock);
+  for (const lane of await deps.lanes()) {
+    const read = await readLane(deps, lane, finalBlock);
     if (read === "more" || result === "done") result = read;
   }
   return result;
 }
 
-async function readLane(deps: LaneDeps, address: string, finalBlock: bigint): Promise<LanesRead> {
+async function readLane(deps: LaneDeps, lane: Lane, finalBlock: bigint): Promise<LanesRead> {
   const { db } = deps;
+  const { address } = lane;
   const id = { chainId: BigInt(deps.chainId), address };
   const used = await deps.nonceAt(address, finalBlock);
   const known = await db.ledgerLane.findUnique({ where: { chainId_address: id } });
@@ -55,8 +67,23 @@ async function readLane(deps: LaneDeps, address: string, finalBlock: bigint): Pr
       update: { nextNonce: next },
     });
   if (next < end) return "waiting";
-  return end < used ? "more" : "done";
+  if (end < used) return "more";
+  await endAlarm(deps, lane, used);
+  return "done";
 }
+
+/** A second signer that continues keeps the difference open; one that stopped has rung for long enough to be noticed. */
+async function endAlarm(deps: LaneDeps, lane: Lane, used: bigint): Promise<void> {
+  const { address, nextNonce, lookedNonce } = lane;
+  const { timeouts } = deps;
+  const isAgreed = used <= nextNonce || used <= lookedNonce;
+  const isOver = timeouts.isOver(agreementOf(address), timeouts.timings.reconcileAgreedMs);
+  if (isAgreed && isOver) await deps.agreed(address);
+  // After an end, the next look is as much later, so that most rounds cost nothing.
+  if (!isAgreed || isOver) timeouts.forget(agreementOf(address));
+}
+
+const agreementOf = (address: string): string => `agreed:${address}`;
 
 /** Transactions from before the key became ours do not count. */
 async function firstOwn(
@@ -100,14 +127,21 @@ async function follow(
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));
+  const { timeouts } = deps;
+  // Its row may be committed a moment after its block, and a receipt may be late, so an absence must last. The
+  // absences of all nonces last at the same time.
+  const lasting = new Set<bigint>();
+  for (let nonce = from; nonce < end; nonce += 1n) {
+    const key = `${address}:${nonce}`;
+    if (receipts.has(nonce)) timeouts.forget(key);
+    else if (timeouts.isOver(key, timeouts.timings.reconcileAbsentMs)) lasting.add(nonce);
+  }
   const foreign: bigint[] = [];
   const holdsUp = async (nonce: bigint, tx: Stored | undefined): Promise<boolean> => {
     const receipt = receipts.get(nonce);
     if (tx && receipt) return (await judge(deps, tx.items, receipt)) === "wait";
-    // Its row may be committed a moment after its block, and a receipt may be late, so an absence must last.
-    if (!deps.timeouts.isOver(`${address}:${nonce}`, deps.timeouts.timings.reconcileAbsentMs))
-      return true;
-    deps.timeouts.forget(`${address}:${nonce}`);
+    if (!lasting.has(nonce)) return true;
+    timeouts.forget(`${address}:${nonce}`);
     foreign.push(nonce);
     return false;
   };
@@ -125,7 +159,7 @@ async function receiptOf(deps: LaneDeps, hashes: readonly Hex[]): Promise<RpcRec
   return null;
 }
 
-/** One alarm for consecutive nonces. */
+/** Ends the agreement; the store adds these nonces to the lane's open difference. */
 async function raiseAlarm(
   deps: LaneDeps,
   address: string,
@@ -135,6 +169,7 @@ async function raiseAlarm(
   const [first] = foreign;
   const last = foreign.at(-1);
   if (first === undefined || last === undefined) return;
+  deps.timeouts.forget(agreementOf(address));
   await deps.repair({
     kind: "relayer_nonce",
     key: `${address}:${first}`,

@@ -1,7 +1,7 @@
 /**
  * `npm run operator -- <command>`: an operator's manual actions on a running service, each recorded in the operators' audit.
  *
- *   log [--last 20]                                                  who did what
+ *   log [--last 20]                                                  this build, and who did what
  *   heal-difference --network <id> --kind <kind> [--key <key>] --why <text>
  *                                                                    closes a difference that was investigated
  *   read-again --network <id> --from-block <number> --why <text>    reconciliation reads the chain again from there
@@ -14,6 +14,7 @@ import { parseArgs } from "node:util";
 import { ConfigError, loadConfig, type Config } from "../../config.ts";
 import { createPool } from "../../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../../infra/db/prisma.ts";
+import { BUILD, VERSION } from "../../infra/version.ts";
 import { actAsOperator, lastOperatorActs, type OperatorEntry } from "../audit/operators.ts";
 import { readAgainFrom } from "./cursor-store.ts";
 import { closeManually } from "./store.ts";
@@ -46,6 +47,8 @@ const COMMANDS: Readonly<Record<string, (work: Work) => Promise<void>>> = {
   async log({ prisma, values, say }) {
     const take = Number(values.last ?? "20");
     if (!Number.isSafeInteger(take) || take < 1) throw wrong("--last must be a number of entries");
+    const builtAt = BUILD.builtAt === null ? "not compiled" : `built at ${BUILD.builtAt}`;
+    say(`Purser ${VERSION}, commit ${BUILD.commit}, ${builtAt}`);
     for (const entry of (await lastOperatorActs(prisma, { take })).toReversed()) say(lineOf(entry));
   },
 

@@ -183,8 +183,59 @@ export async function walletsSince(
   return { wallets: agents.map(({ id, walletAddress }) => [walletAddress as Address, id]), now };
 }
 
-/** True if the difference is new. */
-export async function insertDifference(
+/** True if the difference is new. Nonces of a lane whose difference is open are added to it. */
+export async function noteDifference(db: Db, chainId: number, finding: Finding): Promise<boolean> {
+  const { kind, key, detail } = finding;
+  if (kind !== "relayer_nonce" || detail === undefined)
+    return insertDifference(db, chainId, finding);
+  const [lane = ""] = key.split(":");
+  const [known] = await db.ledgerDifference.findMany({
+    where: ofLane(chainId, lane),
+    orderBy: { seenAt: "desc" },
+    take: 1,
+  });
+  if (!known) return insertDifference(db, chainId, finding);
+  const before = noncesOf(known.detail);
+  const found = noncesOf(detail);
+  // After a reorganisation the same nonces are read again.
+  if (found.last <= before.last) return false;
+  if (known.healedAt !== null) return insertDifference(db, chainId, finding);
+  const { chainId: _chain, key: openKey } = known;
+  await db.ledgerDifference.update({
+    where: { chainId_kind_key: { chainId: BigInt(chainId), kind, key: openKey } },
+    data: {
+      blockNumber: finding.blockNumber,
+      detail: jsonOf({
+        ...(known.detail as object),
+        lastNonce: found.last,
+        count: before.count + found.count,
+      }),
+    },
+  });
+  return false;
+}
+
+const ofLane = (chainId: number, lane: string) => ({
+  chainId: BigInt(chainId),
+  kind: "relayer_nonce",
+  key: { startsWith: `${lane}:` },
+});
+
+function noncesOf(detail: unknown): { last: bigint; count: number } {
+  const { lastNonce, count } = detail as { lastNonce: string | number | bigint; count: number };
+  return { last: BigInt(lastNonce), count };
+}
+
+/** True if a difference of this lane was open. */
+export async function closeLaneDifference(db: Db, chainId: number, lane: string): Promise<boolean> {
+  const { count } = await db.ledgerDifference.updateMany({
+    where: { ...ofLane(chainId, lane), healedAt: null },
+    data: { healedAt: await databaseNow(db) },
+  });
+  return count > 0;
+}
+
+async function insertDifference(
   db: Db,
   chainId: number,
   { kind, key, agentId, txHash, blockNumber, row, transfer, nonce, detail }: Finding,

@@ -2,7 +2,7 @@
  * The engine of one chain: its lanes, its watch for payments relayed by others, and the checks before new work
  * is accepted.
  */
-import type { LocalAccount } from "viem";
+import { getAddress, type LocalAccount } from "viem";
 import { addressWord, selectorDigits, uintOf } from "../../core/abi.ts";
 import { accountsOf, gasHoldOf, PLAIN_GAS } from "../../core/gas.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
@@ -51,6 +51,11 @@ const USUAL_KEY_GAS = 100_000n;
  */
 const LOOK_AFTER_MS = [3, 15, 60, 250];
 const GET_ETH_BALANCE = selectorDigits("getEthBalance(address)");
+
+/** The cause of `relayer_unfunded`, for operators: callers do not get it. */
+export class NeedsFunds extends Error {
+  override name = "NeedsFunds";
+}
 
 export class ChainEngine {
   readonly ctx: EngineContext;
@@ -238,8 +243,15 @@ export class ChainEngine {
     const balances = await Promise.all(this.#lanesFor(lane).map((each) => each.readBalance()));
     if (!balances.some((balance) => balance >= neededWei))
       throw new ApiError("relayer_unfunded", {
-        detail: `The relayer on ${this.ctx.network.name} cannot pay for gas. Nothing was signed.`,
+        detail: `The relayer on ${network.name} cannot pay for gas. Nothing was signed.`,
+        cause: this.#needsFunds(lane),
       });
+  }
+
+  #needsFunds(lane: string | undefined): NeedsFunds {
+    const { name, id, nativeSymbol } = this.ctx.network;
+    const addresses = this.#lanesFor(lane).map(({ address }) => getAddress(address));
+    return new NeedsFunds(`Send ${nativeSymbol} on ${name} (${id}) to ${addresses.join(" or ")}.`);
   }
 
   /** All lanes, or only the one that may send the payment. */

@@ -5,10 +5,11 @@ import { Counter, Histogram, type Registry } from "prom-client";
 import { formatGas, GAS_SHARES, PLAIN_GAS } from "../../core/gas.ts";
 import { ApiError } from "../../errors.ts";
 import type { Sql } from "../../infra/db/pool.ts";
+import { afterStartup } from "../../infra/after-startup.ts";
 import { NotReady } from "../../infra/readiness.ts";
 import { readRelayers, type Relayer } from "../../infra/relayer-signer.ts";
 import { registerGauges } from "../../infra/telemetry.ts";
-import type { ChainEngine } from "./chain-engine.ts";
+import { type ChainEngine, NeedsFunds } from "./chain-engine.ts";
 import type { EngineMeter, FaultPoint } from "./context.ts";
 import { RunningEngine } from "./engine.ts";
 import { readGasAccounts } from "./gas-store.ts";
@@ -74,13 +75,25 @@ export default fp(
     for (const [, chain] of engine.chains) {
       app.readiness.add(`relayer:${chain.ctx.network.id}`, async () => {
         await chain.assertAvailable({}).catch((error: unknown) => {
-          // The message is written for API clients, so the public readiness report may contain it.
-          throw error instanceof ApiError ? new NotReady(error.message) : error;
+          // The message is written for API clients, so the public readiness report may contain it. The relayers'
+          // addresses are public, too.
+          if (!(error instanceof ApiError)) throw error;
+          const todo = error.cause instanceof NeedsFunds ? ` ${error.cause.message}` : "";
+          throw new NotReady(`${error.message}${todo}`);
         });
         return `${chain.lanes.length} funded ${chain.lanes.length === 1 ? "lane" : "lanes"}`;
       });
     }
     app.addHook("onReady", () => engine.start());
+    // Once for each start: an operator may have forgotten to fund a new key.
+    if ((config.worker ?? "1") === "1")
+      afterStartup(app, () => {
+        for (const [, chain] of engine.chains)
+          chain.assertAvailable({}).catch((error: unknown) => {
+            if (error instanceof ApiError && error.cause instanceof NeedsFunds)
+              app.log.error({ network: chain.ctx.network.id }, `No gas: ${error.cause.message}`);
+          });
+      });
     app.addHook("preClose", () => engine.stop());
   },
   { name: "settlement" },

@@ -304,7 +304,10 @@ export class Lane {
 
   #noteUnfunded(unfunded: boolean): void {
     if (unfunded && !this.unfunded)
-      this.#deps.ctx.log.error({ lane: this.address }, "the relayer cannot pay its gas: fund it");
+      this.#deps.ctx.log.error(
+        { lane: this.address },
+        `the relayer ${this.address} cannot pay its gas: fund it`,
+      );
     this.unfunded = unfunded;
   }
 

@@ -1,0 +1,26 @@
+// Goal: an image names the release and the commit that it was built from, and the sources do not claim a build.
+import { readFileSync } from "node:fs";
+import t from "tap";
+import { readCommit } from "../../server/local/bootstrap.mjs";
+import { BUILD, VERSION } from "../../server/infra/version.ts";
+import { ROOT } from "../../server/infra/root.ts";
+
+t.test("the image's labels", async (t) => {
+  const recipe = readFileSync(new URL("server/Dockerfile", ROOT), "utf8");
+  t.match(recipe, `ARG VERSION=${VERSION}\n`, "the version of package.json");
+  for (const [label, argument] of [
+    ["version", "VERSION"],
+    ["revision", "COMMIT"],
+    ["created", "BUILT_AT"],
+  ] as const)
+    t.match(recipe, `org.opencontainers.image.${label}="\${${argument}}"`);
+  t.match(recipe, "PURSER_COMMIT=${COMMIT} PURSER_BUILT_AT=${BUILT_AT}", "what the code reports");
+});
+
+t.test("the commit", async (t) => {
+  t.same(BUILD, { commit: "source", builtAt: null }, "the sources run directly");
+  t.match(readCommit(), /^([0-9a-f]{40}(-dirty)?|unknown)$/);
+  process.env["PURSER_COMMIT"] = "abc";
+  t.teardown(() => delete process.env["PURSER_COMMIT"]);
+  t.equal(readCommit(), "abc", "in the build of an image, which has no checkout");
+});

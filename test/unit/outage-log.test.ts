@@ -1,0 +1,78 @@
+// Goal: in an outage the log has few lines and still shows everything that differs; other lines are not touched.
+import pino from "pino";
+import t from "tap";
+import { ApiError } from "../../server/errors.ts";
+import { ChainUnreachable } from "../../server/infra/chain/errors.ts";
+import { outageLog } from "../../server/infra/outage-log.ts";
+import { until } from "../helpers/until.ts";
+
+type Line = Record<string, unknown> & { leftOut?: Record<string, number> };
+
+/** Long enough that everything logged at once is in one summary. */
+const SUMMARY_MS = 200;
+
+function newLog() {
+  const lines: Line[] = [];
+  const log = pino(
+    { hooks: { logMethod: outageLog(SUMMARY_MS) }, level: "info" },
+    { write: (line: string) => void lines.push(JSON.parse(line) as Line) },
+  );
+  return { log, lines };
+}
+
+const refused = (code = "ECONNREFUSED"): Error => Object.assign(new Error("connect"), { code });
+const chainDown = (code?: string): Error =>
+  new ChainUnreachable("RPC endpoint 1 did not answer eth_call", { cause: refused(code) });
+const databaseDown = (): Error => new Error("Connection terminated unexpectedly");
+
+t.test("the first line of each kind is written, the others are counted", async (t) => {
+  const { log, lines } = newLog();
+  const child = log.child({ part: "engine" });
+  for (let count = 0; count < 100; count += 1)
+    child.warn({ err: chainDown(), count }, "request failed");
+  child.warn({ err: chainDown("ETIMEDOUT") }, "request failed");
+  child.warn({ err: databaseDown() }, "request failed");
+  child.warn(
+    { err: new ApiError("chain_unavailable", { cause: chainDown() }) },
+    "lane interrupted",
+  );
+  t.equal(lines.length, 4, "another cause, another outage and another text are seen at once");
+  await until(() => lines.length > 4);
+  t.match(lines[4], {
+    part: "engine",
+    outage: "chain",
+    count: 99,
+    leftOut: { "request failed (ECONNREFUSED)": 98 },
+  });
+  child.warn({ err: chainDown() }, "request failed");
+  child.warn({ err: chainDown() }, "lane interrupted");
+  await until(() => lines.length > 5);
+  t.match(lines[5], {
+    msg: "lane interrupted",
+    leftOut: { "request failed (ECONNREFUSED)": 1 },
+  });
+});
+
+t.test("what is no outage, or is an alarm, is always written", async (t) => {
+  const { log, lines } = newLog();
+  for (let count = 0; count < 3; count += 1) {
+    log.error({ err: new Error("a defect") }, "request failed");
+    log.error({ err: chainDown(), alarm: "chain_unseen" }, "payments wait");
+    log.info({ err: chainDown() }, "looked");
+    log.warn({ reason: "no error" }, "plain");
+    log.warn(new Error("only an error"));
+    log.warn("only a text");
+  }
+  t.equal(lines.length, 18);
+  t.notOk(lines.some(({ outage }) => outage !== undefined));
+});
+
+t.test("an endless number of different lines is bounded", async (t) => {
+  const { log, lines } = newLog();
+  for (let count = 0; count < 500; count += 1)
+    log.warn({ err: chainDown(`CODE_${"abcdefghij"[count % 10]}${count}`) }, `text ${count}`);
+  t.ok(lines.length < 100, `${lines.length}`);
+  const written = lines.length;
+  await until(() => lines.length > written);
+  t.equal(lines.at(-1)?.leftOut?.["other"], 500 - written - 1);
+});
