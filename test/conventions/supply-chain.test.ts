@@ -96,7 +96,11 @@ t.test("the pipelines use pinned actions, and build, test and describe the image
     t.match(pipelineText, /\.ci\/run\b/, file);
     // It builds the image, and fails where no engine runs.
     t.match(pipelineText, /\.ci\/image-test(?! --allow-no-engine)/, file);
-    t.match(pipelineText, /buildx build -f server\/Dockerfile --build-arg NODE_IMAGE --sbom/, file);
+    t.match(
+      pipelineText,
+      /buildx build -f server\/Dockerfile --build-arg NODE_IMAGE --build-arg COMMIT --build-arg BUILT_AT/,
+      file,
+    );
     t.match(pipelineText, /--sbom=true --provenance=mode=max/, file);
   }
   const script = `${ROOT}.ci/image-test`;
