@@ -18,7 +18,7 @@ const PATIENCE_MS = 120_000;
 async function chain(): Promise<void> {
   const ending: (() => unknown)[] = [];
   const { rpcUrl, testClient } = await testChain(
-    { teardown: (end: () => unknown) => ending.push(end) } as never,
+    { teardown: (end: () => unknown) => ending.push(end) },
     { blockTimeSeconds: 0.5 },
   );
   for (const key of (process.env["RELAYER_PRIVATE_KEYS"] ?? "").split(",")) {
