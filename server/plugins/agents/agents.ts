@@ -2,6 +2,7 @@ import { getAddress, type Hex } from "viem";
 import {
   insertAgent,
   outstandingOf,
+  ownAgent,
   updateAgent,
   type AgentChange,
   type AgentRow,
@@ -26,7 +27,6 @@ import {
   withOwnerLock,
   payeeFacts,
   writeAudit,
-  ownAgent,
   useOrderOrRequest,
   type LockedAgent,
   type OwnerCall,
@@ -251,7 +251,7 @@ export async function archiveAgent(
   chains: { read: ReadAllBalances; isConfigured: (networkId: string) => boolean },
 ): Promise<AgentRow> {
   // Read before the row is locked, so that no reservation waits for an RPC.
-  const seen = await ownAgent(call, agentId);
+  const seen = await ownAgent(call.prisma, call.owner, agentId);
   if (seen.status === "archived") return seen;
   if (!chains.isConfigured(seen.network))
     throw new ApiError("chain_unavailable", { detail: `${seen.network} is not configured here.` });

@@ -20,7 +20,7 @@ import type { Custody } from "../custody/custody.ts";
 import { KEPT_BYTES_PER_DAY, latestVersion, takeQuota } from "../orders/store.ts";
 import { payeeOnWire, rulesInForce, secondsOf } from "./rules.ts";
 import type { AllowlistChange, AllowlistRow } from "./payees-store.ts";
-import { findAgent, lockAgent, type AgentRow } from "./store.ts";
+import { agentNotFound, lockAgent, ownAgent, type AgentRow } from "./store.ts";
 
 /** The caller of a change, with its request. */
 export interface OwnerCall {
@@ -53,19 +53,6 @@ interface AuditNote {
 
 /** Why a change is permitted. A change that only renames allows and prevents nothing. */
 type Permission = "signed" | "tightens" | "renames";
-
-/** Another owner's agent is reported like one that does not exist. */
-const agentNotFound = (): ApiError =>
-  new ApiError("not_found", { detail: "You have no agent with this id." });
-
-export async function ownAgent(
-  call: Pick<OwnerCall, "prisma" | "requestId"> & { owner: { id: string } },
-  agentId: string,
-): Promise<AgentRow> {
-  const agent = await findAgent(call.prisma, call.owner.id, agentId);
-  if (!agent) throw agentNotFound();
-  return agent;
-}
 
 /** The agent, locked by the transaction, with the checks for changing it. */
 export interface LockedAgent {
@@ -141,7 +128,7 @@ async function signedFor<K extends "AgentPolicy" | "IssueKey">(
   kind: K,
 ): Promise<SignedOrder<K> | undefined> {
   if (call.authorization === undefined) return undefined;
-  const { network } = await ownAgent(call, agentId);
+  const { network } = await ownAgent(call.prisma, call.owner, agentId);
   const { authorization } = call;
   if (authorization.order.agent !== agentId)
     throw orderNotSigned("The order is for a different agent.");

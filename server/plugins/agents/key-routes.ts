@@ -1,6 +1,7 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { listApiKeys } from "../auth/api-keys.ts";
-import { ownAgent, ownerCall } from "./change.ts";
+import { ownerCall } from "./change.ts";
+import { ownAgent } from "./store.ts";
 import { createKey, revokeKey, rotateKey, viewKey } from "./keys.ts";
 import { readPage, toPage } from "../../core/paging.ts";
 import {
@@ -36,7 +37,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request) => {
       const page = readPage(request.query);
-      const agent = await ownAgent(ownerCall(request), request.params.id);
+      const agent = await ownAgent(app.prisma, request.owner, request.params.id);
       return toPage(await listApiKeys(app.prisma, agent.id, page), page.limit, viewKey);
     },
   );

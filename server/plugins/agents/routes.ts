@@ -24,8 +24,8 @@ import { archiveAgent, createAgent, editAgent } from "./agents.ts";
 import { addToAllowlist, removeAllowed, replaceAllowlist } from "./allowlist.ts";
 import { viewEntry as viewAuditEntry } from "../audit/index.ts";
 import { listAudit } from "../audit/store.ts";
-import { listAgents } from "./store.ts";
-import { ownAgent, ownerCall } from "./change.ts";
+import { listAgents, ownAgent } from "./store.ts";
+import { ownerCall } from "./change.ts";
 import { refuseField } from "./rules.ts";
 import { viewKey } from "./keys.ts";
 import { viewEntry } from "./view.ts";
@@ -95,7 +95,8 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
         response: { 200: AgentDetail },
       },
     },
-    async (request) => app.viewAgentDetail(await ownAgent(ownerCall(request), request.params.id)),
+    async (request) =>
+      app.viewAgentDetail(await ownAgent(app.prisma, request.owner, request.params.id)),
   );
 
   app.patch(
@@ -222,7 +223,7 @@ export const auditRoutes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request) => {
       const page = readPage(request.query);
-      const agent = await ownAgent(ownerCall(request), request.params.id);
+      const agent = await ownAgent(app.prisma, request.owner, request.params.id);
       const rows = await listAudit(app.prisma, { agentId: agent.id }, page);
       return toPage(rows, page.limit, viewAuditEntry);
     },

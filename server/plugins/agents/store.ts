@@ -15,6 +15,7 @@ import {
   type Db,
   type Prisma,
 } from "../../infra/db/prisma.ts";
+import { ApiError } from "../../errors.ts";
 
 interface Facts extends Place {
   ownerId: string;
@@ -122,6 +123,16 @@ export async function findAgent(
 ): Promise<AgentRow | undefined> {
   const stored = await db.agent.findUnique({ where: { id: agentId, ownerId } });
   return stored === null ? undefined : rowOf(stored, await databaseNow(db));
+}
+
+/** Another owner's agent is reported like one that does not exist. */
+export const agentNotFound = (): ApiError =>
+  new ApiError("not_found", { detail: "You have no agent with this id." });
+
+export async function ownAgent(db: Db, owner: { id: string }, agentId: string): Promise<AgentRow> {
+  const agent = await findAgent(db, owner.id, agentId);
+  if (!agent) throw agentNotFound();
+  return agent;
 }
 
 /** Locks the agent's row until the transaction ends, so that edits and reservations run one after another. */

@@ -2,6 +2,8 @@
  * The buckets that count requests. A bucket holds `perMinute` requests and refills evenly (GCRA, which stores one
  * number: the time at which the bucket is full again), so waiting for the next minute gains nothing.
  */
+import { Coalescer } from "../../core/shared-answers.ts";
+import type { Sql } from "../../infra/db/pool.ts";
 
 export interface Verdict {
   allowed: boolean;
@@ -206,4 +208,28 @@ export class SharedBuckets {
       }
     return bucket;
   }
+}
+
+const TOGETHER = { maxBatch: 64, maxInFlight: 2 };
+
+/** Concurrent lease requests share one statement. */
+export function bucketLeases(sql: Sql): (request: LeaseRequest) => Promise<Lease> {
+  const leases = new Coalescer<LeaseRequest, Lease>(async (requests) => {
+    // SQL: a decision under the bucket's row lock, on the payment path; a prepared function call.
+    const { rows } = await sql.query<{ key: string; granted: number; full_in_ms: number }>({
+      name: "rate-lease",
+      text: "SELECT key, granted, full_in_ms FROM purser_rate_lease($1, $2, $3)",
+      values: [
+        requests.map(({ key }) => key),
+        requests.map(({ wanted }) => wanted),
+        requests.map(({ perMinute }) => perMinute),
+      ],
+    });
+    const byKey = new Map(rows.map((row) => [row.key, row]));
+    return requests.map(({ key }) => {
+      const row = byKey.get(key);
+      return { granted: row?.granted ?? 0, fullInMs: row?.full_in_ms ?? 0 };
+    });
+  }, TOGETHER);
+  return (request) => leases.fetch(request);
 }

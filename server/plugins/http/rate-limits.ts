@@ -9,8 +9,7 @@ import type { FastifyReply } from "fastify";
 import { addressBucket } from "../../core/client-address.ts";
 import type { LimitName } from "../../core/rate-limits.ts";
 import { ApiError } from "../../errors.ts";
-import { OwnBuckets, SharedBuckets, type Verdict } from "./rate-buckets.ts";
-import { bucketLeases } from "./rate-limit-store.ts";
+import { bucketLeases, OwnBuckets, SharedBuckets, type Verdict } from "./rate-buckets.ts";
 
 declare module "fastify" {
   interface FastifyContextConfig {

@@ -14,7 +14,8 @@ import {
   type Connection,
 } from "../../schemas/oauth.ts";
 import { keyRefusals } from "../../schemas/orders.ts";
-import { changeAgent, ownAgent, ownerCall } from "../agents/change.ts";
+import { changeAgent, ownerCall } from "../agents/change.ts";
+import { ownAgent } from "../agents/store.ts";
 import {
   findConnectionRow,
   listConnections,
@@ -109,7 +110,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request) => {
       const page = readPage(request.query);
-      const agent = await ownAgent(ownerCall(request), request.params.id);
+      const agent = await ownAgent(app.prisma, request.owner, request.params.id);
       const rows = await listConnections(app.prisma, agent.id, page);
       return toPage(rows, page.limit, viewConnection);
     },

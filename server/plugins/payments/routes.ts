@@ -13,7 +13,7 @@ import {
   SpendAnswer,
   SpendRequest,
 } from "../../schemas/payments.ts";
-import { ownAgent } from "../agents/change.ts";
+import { ownAgent } from "../agents/store.ts";
 import { refuseField } from "../agents/rules.ts";
 import { approvalRequestOf } from "./reserve.ts";
 import { readSpend } from "./spend.ts";
@@ -143,7 +143,7 @@ const forOwners: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request, reply) => {
       const { owner, params, query } = request;
-      const agent = await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, params.id);
+      const agent = await ownAgent(app.prisma, owner, params.id);
       reply.headers({ "cache-control": "no-store", vary: "accept" });
       if (!/\btext\/csv\b/.test(request.headers.accept ?? ""))
         return app.paymentHistory.page(agent.id, query);
@@ -172,7 +172,7 @@ const forOwners: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request) => {
       const { owner, params } = request;
-      const agent = await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, params.id);
+      const agent = await ownAgent(app.prisma, owner, params.id);
       return app.paymentHistory.one(agent.id, params.paymentId);
     },
   );
@@ -191,8 +191,7 @@ const forOwners: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request, reply) => {
       const { owner, query } = request;
-      if (query.agentId !== undefined)
-        await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, query.agentId);
+      if (query.agentId !== undefined) await ownAgent(app.prisma, owner, query.agentId);
       reply.header("cache-control", "no-store");
       return app.overview({ ownerId: owner.id, agentId: query.agentId });
     },

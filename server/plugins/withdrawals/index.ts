@@ -4,7 +4,7 @@ import { databaseSeconds, reserveWithdrawal } from "./store.ts";
 import { Withdrawals, type WithdrawalContext } from "./withdraw.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyRequest } from "fastify";
-import { ownAgent } from "../agents/change.ts";
+import { ownAgent } from "../agents/store.ts";
 import { IdParams } from "../../schemas/common.ts";
 import {
   ExecuteWithdrawal,
@@ -68,7 +68,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
 
   async function contextOf(request: FastifyRequest, agentId: string): Promise<WithdrawalContext> {
     const { owner } = request;
-    const agent = await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, agentId);
+    const agent = await ownAgent(app.prisma, owner, agentId);
     return { agent, owner, requestId: request.id };
   }
 

@@ -7,7 +7,7 @@ import { ApprovalRequired } from "../../schemas/approvals.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
 import { FetchPage, type FetchWire } from "../../schemas/fetches.ts";
 import { X402FetchAnswer, X402FetchRequest } from "../../schemas/x402-fetch.ts";
-import { ownAgent } from "../agents/change.ts";
+import { ownAgent } from "../agents/store.ts";
 import { keepJsonText, whenSent } from "../http/index.ts";
 import { FETCH_ROUTE } from "../payments/index.ts";
 import type { FetchCaller } from "./job.ts";
@@ -108,7 +108,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     async (request, reply) => {
       const { owner, params } = request;
       const body = asWritten(request);
-      const agent = await ownAgent({ prisma: app.prisma, owner, requestId: request.id }, params.id);
+      const agent = await ownAgent(app.prisma, owner, params.id);
       return fetched(reply, body, {
         id: agent.id,
         ownerId: agent.ownerId,
@@ -155,8 +155,8 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         response: { 200: FetchPage },
       },
     },
-    async ({ id, owner, params, query }) => {
-      const agent = await ownAgent({ prisma: app.prisma, owner, requestId: id }, params.id);
+    async ({ owner, params, query }) => {
+      const agent = await ownAgent(app.prisma, owner, params.id);
       return presentPage(agent.id, query);
     },
   );

@@ -9,7 +9,7 @@ import { formatAtomic } from "../../core/money.ts";
 import { parseSite, readableSite, siteOf } from "../../core/site.ts";
 import { IdParams } from "../../schemas/common.ts";
 import { SiteLookup, SiteLookupBody } from "../../schemas/x402-fetch.ts";
-import { ownAgent } from "../agents/change.ts";
+import { ownAgent } from "../agents/store.ts";
 import { entriesOf } from "../agents/payees-store.ts";
 import { refuseField } from "../agents/rules.ts";
 import { LONGEST } from "../listings/listing-text.ts";
@@ -28,8 +28,8 @@ const siteLookup: FastifyPluginAsyncTypebox = async (app) => {
         response: { 200: SiteLookup },
       },
     },
-    async ({ id, owner, params, body }) => {
-      const agent = await ownAgent({ prisma: app.prisma, owner, requestId: id }, params.id);
+    async ({ owner, params, body }) => {
+      const agent = await ownAgent(app.prisma, owner, params.id);
       const { url, site } = readPasted(body.url);
       const terms = await app.x402Client.probe(url.href, {
         method: "GET",

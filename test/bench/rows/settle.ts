@@ -10,7 +10,8 @@ import { makePayers, signedBodies } from "../signed.ts";
 
 const BLOCK_SECONDS = 2;
 const LOOK_EVERY_MS = 3;
-const WARM_UP = { count: 40, inFlight: 20 };
+/** V8 compiles most of what a settle needs in its first thousand or so; before, a payment costs up to twice as much. */
+const WARM_UP = { count: 1_000, inFlight: 500 };
 
 async function freshBodies(
   { chain }: World,
@@ -27,7 +28,7 @@ async function freshBodies(
 
 const serverOf = (world: World, name: Name): Server => world.servers[name] ?? world.servers.ours;
 
-/** A few payments before the measurement, as a server in use has settled some. */
+/** As a server in use has settled some. */
 async function warmUp(world: World): Promise<void> {
   for (const server of Object.values(world.servers))
     await load({
