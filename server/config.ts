@@ -59,6 +59,9 @@ export function missingServices(config: Config): { postgres: boolean; chain: boo
   };
 }
 
+/** Where callers connect directly. */
+const CONNECTIONS_PER_CALLER = 1_000;
+
 /** No operator needs other values; tests do. */
 const FIXED = {
   /** How much of a target's response x402-fetch passes on. It is held in memory. */
@@ -208,7 +211,10 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     /** How long a settle or spend waits for finality before it returns "pending". */
     settleWaitMs: env.SETTLE_WAIT_MS,
     rateLimits: env.RATE_LIMITS,
-    connectionsPerAddress: env.CONNECTIONS_PER_ADDRESS,
+    // A proxy is one address: a limit there would close its honest callers' connections.
+    connectionsPerAddress:
+      env.CONNECTIONS_PER_ADDRESS ??
+      (env.TRUST_PROXY === false ? CONNECTIONS_PER_CALLER : Number.POSITIVE_INFINITY),
     trustProxy: env.TRUST_PROXY,
     /** Undefined: no e-mail is sent. */
     mail: env.SMTP_URL && env.MAIL_FROM && { ...env.SMTP_URL, from: env.MAIL_FROM },

@@ -275,9 +275,10 @@ const REQUESTS = {
     who: "an operator with more clients, or with unwanted ones.",
   }),
   CONNECTIONS_PER_ADDRESS: setting(wholeNumber(1, 99_999), {
-    default: "1000",
-    meaning: "Connections that one address may hold. A proxy in front is one address.",
-    who: "an operator with a busy proxy in front.",
+    usually: "1000; with `TRUST_PROXY` no limit",
+    meaning:
+      "Connections that one address may hold. A proxy in front is one address, so with one its own limits apply. More are closed, counted in `purser_connections_cut_total`, and logged once a minute.",
+    who: "an operator with busy clients behind one address, or whose port callers reach beside the proxy.",
   }),
   TRUST_PROXY: setting(readTrust, {
     default: "0",

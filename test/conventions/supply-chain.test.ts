@@ -94,14 +94,28 @@ t.test("the pipelines use pinned actions, and build, test and describe the image
     );
     const pipelineText = textOf(file).replaceAll(/\s+/g, " ");
     t.match(pipelineText, /\.ci\/run\b/, file);
-    t.match(pipelineText, /buildx build -f server\/Dockerfile --build-arg NODE_IMAGE --load/, file);
-    t.match(pipelineText, /\.ci\/smoke-image purser:ci/, file);
+    // It builds the image, and fails where no engine runs.
+    t.match(pipelineText, /\.ci\/image-test(?! --allow-no-engine)/, file);
+    t.match(
+      pipelineText,
+      /buildx build -f server\/Dockerfile --build-arg NODE_IMAGE --build-arg COMMIT --build-arg BUILT_AT/,
+      file,
+    );
     t.match(pipelineText, /--sbom=true --provenance=mode=max/, file);
   }
-  const { status, stderr } = spawnSync("bash", ["-n", `${ROOT}.ci/smoke-image`], {
-    encoding: "utf8",
-  });
+  const script = `${ROOT}.ci/image-test`;
+  const { status, stderr } = spawnSync("bash", ["-n", script], { encoding: "utf8" });
   t.equal(status, 0, stderr);
+  // An engine that does not exist.
+  const run = (...args: string[]) =>
+    spawnSync(script, args, {
+      encoding: "utf8",
+      env: { PATH: process.env["PATH"] ?? "", ENGINE: "no-such-engine" },
+    });
+  const missing = run();
+  t.equal(missing.status, 1);
+  t.match(missing.stderr, /no-such-engine/);
+  t.match(run("--allow-no-engine"), { status: 0, stdout: /^no container engine: skipped/ });
 });
 
 const cache = mkdtempSync(join(tmpdir(), "purser-npm-"));

@@ -126,7 +126,7 @@ export async function testChain(t: Pick<Test, "teardown">, options: TestChainOpt
         functionName: "balanceOf",
         args: [account],
       }),
-    /** Raises balances at once, without a block, a transaction or a Transfer event. */
+    /** See `raiseBalances`. */
     mint: (to: Address | Address[], amountAtomic: bigint) =>
       raiseBalances(rpcUrl, usdc, [to].flat(), amountAtomic),
     stop,
@@ -188,7 +188,8 @@ export function balanceSlot(account: Address): Hex {
   );
 }
 
-async function raiseBalances(
+/** Raises balances at once, without a block, a transaction or a Transfer event. */
+export async function raiseBalances(
   rpcUrl: string,
   usdc: Address,
   accounts: Address[],

@@ -1,13 +1,23 @@
 // Postgres as an operator runs it: durable servers, standbys, point-in-time restores, and replicas of the
 // service on them.
-import { fork } from "node:child_process";
+import { execFileSync, fork } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { fileURLToPath } from "node:url";
 import { Client, Pool } from "pg";
 import type { Test } from "tap";
+import { parse } from "yaml";
 import { migrate } from "../../server/infra/db/migrate.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { startPostgres, type PostgresServer } from "../../server/local/postgres.ts";
@@ -173,6 +183,123 @@ export const urlOf = (...servers: [Server, ...Server[]]): string =>
   `postgres://${USER}:${servers[0].password}@${servers
     .map(({ port }) => `127.0.0.1:${port}`)
     .join(",")}/${DATABASE}?target_session_attrs=read-write`;
+
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+const COMPOSE = "ops/compose.replicas.yaml";
+/** What Postgres takes where nothing is set; `Server` sets more. */
+const STOCK = ["max_connections=100"];
+
+/**
+ * The primary and the standby of the compose file with replicas: its settings and scripts, and the database URL of its
+ * instructions. Only the programs of the Postgres image are replaced by those at hand.
+ */
+export async function composeServers(t: Closes) {
+  const text = readFileSync(`${ROOT}${COMPOSE}`, "utf8");
+  const { services } = parse(text, { merge: true }) as {
+    services: Record<string, { command: string[]; environment: Record<string, string> }>;
+  };
+  const serviceOf = (name: string) => {
+    const service = services[name];
+    if (!service) throw new Error(`${COMPOSE} has no ${name}`);
+    return service;
+  };
+  const programs = newFolder();
+  t.teardown(() => rmSync(programs, { recursive: true, force: true }));
+  const replicationPassword = randomBytes(12).toString("hex");
+  writeFileSync(join(programs, "replication_password"), `${replicationPassword}\n`);
+  const program = (name: string, lines: string): void => {
+    writeFileSync(join(programs, name), lines);
+    chmodSync(join(programs, name), 0o755);
+  };
+  const run = (script: string, server: { dir: string }, env: object, ...args: string[]): string => {
+    const lines = readFileSync(`${ROOT}ops/replicas/${script}`, "utf8");
+    return execFileSync(
+      "bash",
+      ["-c", lines.replaceAll("/run/secrets", programs), script, ...args],
+      {
+        encoding: "utf8",
+        // With a socket there, bash would read the user's .bashrc.
+        stdio: ["ignore", "pipe", "inherit"],
+        env: {
+          PATH: `${programs}:${process.env["PATH"] ?? ""}`,
+          PGDATA: join(server.dir, "postgres"),
+          ...env,
+        },
+      },
+    );
+  };
+
+  const commandOfPrimary = serviceOf("postgres-primary").command;
+  const primary = await Server.make(t, [...STOCK, ...settingsOf(commandOfPrimary)]);
+  program(
+    "psql",
+    `#!${process.execPath}
+    const { Client } = require(${JSON.stringify(join(ROOT, "node_modules/pg"))});
+    const text = require("node:fs").readFileSync(0, "utf8").replaceAll(/^--.*$/gm, "");
+    const [, password] = /^password=(.*)$/m.exec(process.argv.join("\\n"));
+    const client = new Client(process.env.URL);
+    client.connect().then(async () => {
+      for (const sql of text.split(";").filter((sql) => sql.trim() !== ""))
+        await client.query(sql.replace(":'password'", "'" + password + "'"));
+      await client.end();
+    });`,
+  );
+  const { POSTGRES_USER = "", POSTGRES_DB = "" } = serviceOf("postgres-primary").environment;
+  run("primary.sh", primary, { URL: primary.url, POSTGRES_USER, POSTGRES_DB });
+  await primary.restart();
+
+  /** As the container of the standby does it at its first start. */
+  async function follow(leader: Server): Promise<Server> {
+    const copy = newFolder();
+    t.teardown(() => rmSync(copy, { recursive: true, force: true }));
+    await leader.pool.query("SELECT pg_create_physical_replication_slot('standby')");
+    await leader.copyTo(copy);
+    program("pg_isready", "#!/bin/bash\n");
+    // What `--write-recovery-conf` adds, to a copy that was made before.
+    program(
+      "pg_basebackup",
+      `#!/bin/bash
+      set -e
+      for arg in "$@"; do
+        case $arg in
+          --pgdata=*) to=\${arg#*=} ;;
+          --dbname=*) conninfo=\${arg#*=} ;;
+          --slot=*) slot=\${arg#*=} ;;
+        esac
+      done
+      cp -a ${join(copy, "postgres")} "$to"
+      touch "$to/standby.signal"
+      echo "primary_conninfo = '$conninfo port=${leader.port} password=$PGPASSWORD'" >>"$to/postgresql.auto.conf"
+      echo "primary_slot_name = '$slot'" >>"$to/postgresql.auto.conf"`,
+    );
+    program("postgres", '#!/bin/bash\nprintf "%s\\n" "$@"\n');
+    const server = await Server.at(t, newFolder(), leader.password);
+    const env = { PRIMARY_HOST: "127.0.0.1" };
+    const started = run("standby.sh", server, env, ...serviceOf("postgres-standby").command);
+    await server.start([...STOCK, ...settingsOf(["postgres", ...started.trim().split("\n")])]);
+    return server;
+  }
+  const standby = await follow(primary);
+
+  const [, hosts = ""] =
+    /postgres:\/\/purser:\$\(cat postgres_password\)@(\S+)\/purser/.exec(text) ?? [];
+  const ports: Record<string, number> = {
+    "postgres-primary": primary.port,
+    "postgres-standby": standby.port,
+  };
+  const places = hosts.split(",").map((host) => `127.0.0.1:${ports[host]}`);
+  const databaseUrl = `postgres://${USER}:${primary.password}@${places.join(",")}/${DATABASE}`;
+  return { primary, standby, databaseUrl, follow };
+}
+
+/** Of `postgres -c name=value ...`. */
+function settingsOf([program, ...args]: string[]): string[] {
+  const settings = args.filter((_arg, index) => index % 2 === 1);
+  const isOurs = program === "postgres" && settings.every((_, index) => args[2 * index] === "-c");
+  if (!isOurs || 2 * settings.length !== args.length)
+    throw new Error(`not only settings: ${program} ${args.join(" ")}`);
+  return settings;
+}
 
 interface Replica {
   index: number;

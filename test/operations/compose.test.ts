@@ -14,6 +14,7 @@ const textOf = (file: string): string => readFileSync(`${ROOT}${file}`, "utf8");
 
 interface Service {
   image?: string;
+  command?: string[];
   build?: { dockerfile: string };
   read_only?: boolean;
   cap_drop?: string[];
@@ -45,7 +46,32 @@ const ajv = new Ajv({ strict: false, allErrors: true });
 (addFormats as unknown as { default: (ajv: Ajv) => void }).default(ajv);
 const validate = ajv.compile({ ...schema, $schema: "http://json-schema.org/draft-07/schema#" });
 const read = (file: string): Compose => parse(textOf(file), { merge: true }) as Compose;
-const FILES = ["docker-compose.yml", "ops/compose.replicas.yaml"];
+/** Each with the files that go on top of it. */
+const FILES = [
+  ["docker-compose.yml"],
+  ["docker-compose.yml", "ops/compose.custody.yaml"],
+  ["ops/compose.replicas.yaml"],
+  ["ops/compose.replicas.yaml", "ops/compose.failed-over.yaml"],
+] as const;
+
+/** As compose merges files: lists of volumes are joined, keys of the environment replaced. */
+function merged(...files: readonly string[]): Compose {
+  const all: Compose = { services: {} };
+  for (const file of files) {
+    const { services, ...rest } = read(file);
+    Object.assign(all, { ...all, ...rest, services: all.services });
+    for (const [name, service] of Object.entries(services)) {
+      const below = all.services[name] ?? {};
+      all.services[name] = {
+        ...below,
+        ...service,
+        environment: { ...below.environment, ...service.environment },
+        volumes: [...(below.volumes ?? []), ...(service.volumes ?? [])],
+      };
+    }
+  }
+  return all;
+}
 
 /** Whether the service reads this environment key; of a secret's file, its path. */
 const isRead = (key: string): boolean => readTexts({ [key]: "x" }, "service", []).has(key);
@@ -55,11 +81,14 @@ t.test("the schema refuses an invalid compose file", async (t) => {
   t.notOk(validate({ services: { a: { image: "x", read_only: [] } } }));
 });
 
-for (const file of FILES) {
-  const compose = read(file);
+for (const files of FILES) {
+  const compose = merged(...files);
+  const file = files.join(" with ");
   t.test(`${file} conforms to the specification`, async (t) => {
-    validate(compose);
-    t.same(validate.errors ?? [], []);
+    for (const one of files) {
+      validate(read(one));
+      t.same(validate.errors ?? [], [], one);
+    }
   });
 
   t.test(`${file} grants only what is needed`, async (t) => {
@@ -69,12 +98,8 @@ for (const file of FILES) {
       t.same(service.security_opt, ["no-new-privileges:true"], name);
       t.notOk(service.cap_add ?? service.privileged ?? service.user === "root", name);
       // Operators pin the version that they tested.
-      t.match(
-        service.image ?? "purser:local",
-        /^\$\{[A-Z]+_IMAGE:-[a-z]+:[\w.-]+\}$|^purser:local$/,
-        name,
-      );
-      const isOurs = service.image === undefined || service.image === "purser:local";
+      t.match(service.image ?? "", /^\$\{[A-Z]+_IMAGE:-[a-z]+:[\w.-]+\}$/, name);
+      const isOurs = service.image?.startsWith("${PURSER_IMAGE") === true;
       t.ok(isOurs || service.healthcheck !== undefined, `${name} is looked at`);
       if (isOurs)
         for (const key of Object.keys(service.environment ?? {}))
@@ -108,6 +133,17 @@ t.test("with replicas: secrets come from files, and only the proxy is reachable"
   );
   for (const name of ["postgres-primary", "postgres-standby"])
     t.same(services[name]?.networks, ["database"]);
+  // compose-database.test.ts runs them.
+  t.same(
+    services["postgres-standby"]?.command,
+    services["postgres-primary"]?.command,
+    "a standby with less than its primary does not start",
+  );
+  t.match(
+    textOf("ops/compose.replicas.yaml"),
+    /@postgres-primary,postgres-standby\/purser" > database_url$/m,
+    "the replicas know both servers",
+  );
   t.equal(networks?.["database"]?.internal, true);
   t.match(textOf(".dockerignore"), /^secrets$/m);
   t.match(textOf(".gitignore"), /^\/secrets\/$/m);
@@ -126,6 +162,26 @@ t.test("with replicas: secrets come from files, and only the proxy is reachable"
     [...names, ...names],
     "and the proxy balances over the same replicas",
   );
+});
+
+t.test("with custody: only its container has the master keys", async (t) => {
+  const { services } = merged("docker-compose.yml", "ops/compose.custody.yaml");
+  const [service, custody] = [services["purser"], services["custody"]];
+  const keys = ["MASTER_KEYS", "MASTER_KEY_ACTIVE", "RELAYER_PRIVATE_KEYS", "CUSTODY_SOCKET"];
+  const given = (of: Service | undefined) =>
+    keys.filter((key) => (of?.environment?.[key] ?? "") !== "");
+  t.same(given(service), ["RELAYER_PRIVATE_KEYS", "CUSTODY_SOCKET"]);
+  t.same(given(custody), ["MASTER_KEYS", "MASTER_KEY_ACTIVE", "CUSTODY_SOCKET"]);
+  t.equal(service?.environment?.["CUSTODY_SOCKET"], custody?.environment?.["CUSTODY_SOCKET"]);
+  // The socket's folder belongs to the image's user, and a new volume takes over its owner and mode.
+  const [, folder = ""] =
+    /^(.+)\/[^/]+$/.exec(custody?.environment?.["CUSTODY_SOCKET"] ?? "") ?? [];
+  for (const each of [service, custody]) t.ok(each?.volumes?.includes(`custody:${folder}`));
+  t.match(
+    textOf("server/Dockerfile"),
+    new RegExp(`^RUN install -d -o 1000 -g 1000 -m 0700 ${folder}$`, "m"),
+  );
+  t.notOk(custody?.ports);
 });
 
 t.test("the database's scripts are valid bash", async (t) => {

@@ -37,10 +37,8 @@ import {
   type LoadTargets,
   type Posted,
 } from "../soak/third-parties.ts";
-import { Server, startReplicas, urlOf } from "./cluster.ts";
+import { composeServers, Server, startReplicas, urlOf } from "./cluster.ts";
 
-/** Every commit waits until the standby has it on disk. */
-const SYNCHRONOUS = ["synchronous_standby_names=other"];
 const AGENTS = 3;
 /** Prints figures to the run's output, where TAP comments would not be shown. */
 const print = (text: string): void => console.error(`# standby: ${text}`);
@@ -236,11 +234,8 @@ t.test(
     const startedMs = performance.now();
     const phase = (name: string): void =>
       print(`${((performance.now() - startedMs) / 1_000).toFixed(1)} s: ${name}`);
-    const primary = await Server.make(t);
-    const standby = await primary.follower(t, "other");
-    await primary.stop();
-    await primary.start(SYNCHRONOUS);
-    const databaseUrl = urlOf(primary, standby);
+    // Every commit waits until the standby has it on disk.
+    const { primary, standby, databaseUrl } = await composeServers(t);
     t.same(await checkDatabase({ databaseUrl, databasePooledUrl: undefined }), [], "fit");
     const made = await world(t, databaseUrl);
     phase("everything is started");
@@ -295,7 +290,7 @@ t.test(
     );
 
     // An operator starts the old machine again, and it accepts writes.
-    await primary.start();
+    await primary.start(["synchronous_standby_names="]);
     const writtenTo = async () => {
       const { rows } = await primary.pool.query(
         `SELECT (SELECT count(*)::int FROM settlements) AS settlements, (SELECT count(*)::int FROM payments) AS payments,

@@ -36,6 +36,13 @@ function drip(t: Test, socket: Socket): void {
   t.teardown(() => clearInterval(timer));
 }
 
+/** How many connections were closed for this reason. */
+async function cutOf({ app }: Pick<TestApp, "app">, reason: string): Promise<number> {
+  const metric = app.metrics.getSingleMetric("purser_connections_cut_total");
+  const { values } = (await metric?.get()) ?? { values: [] };
+  return values.find(({ labels }) => labels["reason"] === reason)?.value ?? 0;
+}
+
 /** The security headers that every response has. */
 async function standingOf({ baseUrl }: TestApp): Promise<string[]> {
   const { headers } = await fetch(`${baseUrl}/api/health`);
@@ -139,12 +146,36 @@ t.test("connections per IP address", async (t) => {
   t.equal(served(), 20, "no more are served, whatever X-Forwarded-For contains");
   t.equal(left(), 20, "the others are cut");
   for (const one of all) one?.socket.destroy();
+  // One line for all of them, and one for those of the next minute or of the stop.
+  const lines = () =>
+    world.logs
+      .map((line) => JSON.parse(line) as { key?: string; limit?: number; closed?: number })
+      .filter(({ key }) => key === "CONNECTIONS_PER_ADDRESS");
+  await until(() => lines().length > 0, HANGS_MS);
   // Slots are released as soon as the server notices the end.
   await until(async () => {
     const later = await open(t, world);
     later.socket.write("GET /api/health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     return (await within(later.ended)) && later.text().startsWith("HTTP/1.1 200 ");
   }, HANGS_MS);
+  const closed = await cutOf(world, "too_many");
+  await world.app.close();
+  t.ok(lines().length <= 2, `${lines().length} lines`);
+  t.equal(
+    lines().reduce((sum, line) => sum + (line.closed ?? 0), 0),
+    closed,
+    "every closed connection is counted once in the log",
+  );
+  t.match(lines()[0], { limit: 20, key: "CONNECTIONS_PER_ADDRESS" });
+});
+
+t.test("behind a proxy, which is one address, nothing is cut", async (t) => {
+  const world = await testApp(t, { listen: true, env: { TRUST_PROXY: "127.0.0.1" } });
+  const all = await Promise.all(Array.from({ length: 1_200 }, () => open(t, world)));
+  for (const { socket } of all) socket.write("GET /api/health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  await until(() => all.every(({ text }) => text().startsWith("HTTP/1.1 200")), HANGS_MS);
+  t.equal(await cutOf(world, "too_many"), 0);
+  for (const { socket } of all) socket.destroy();
 });
 
 t.test("slow readers", async (t) => {
@@ -152,11 +183,7 @@ t.test("slow readers", async (t) => {
   const owner = await signIn(world);
   const { rows } = await world.database.pool.query<{ id: string }>("SELECT id FROM owners");
   const ownerId = rows[0]?.id;
-  const cutCount = async () => {
-    const metric = world.app.metrics.getSingleMetric("purser_connections_cut_total");
-    const { values } = (await metric?.get()) ?? { values: [] };
-    return values.find(({ labels }) => labels["reason"] === "slow_reader")?.value ?? 0;
-  };
+  const cutCount = () => cutOf(world, "slow_reader");
 
   await t.test("responses that are not read are cut", async (t) => {
     const { socket, ended } = await open(t, world);

@@ -1,8 +1,8 @@
 /**
  * Limits on connections: how many one address may hold, how long a request may take to arrive and a response to be
  * read, and the response to bytes that are not HTTP. Connections are counted by the address of the peer: behind a proxy
- * that is the proxy, whose own limits then apply to its clients, and CONNECTIONS_PER_ADDRESS must be high enough for
- * it.
+ * that is the proxy, whose own limits then apply to its clients, so there is no limit unless CONNECTIONS_PER_ADDRESS is
+ * set.
  */
 import type { Socket } from "node:net";
 import fp from "fastify-plugin";
@@ -18,6 +18,8 @@ import { fixedHeadersOf } from "./fixed-headers.ts";
 const MAX_CONNECTIONS = 20_000;
 /** A slower reader of a response is disconnected after the same time as a slow request. */
 const MIN_BYTES_PER_SECOND = 1_024;
+/** A line in the log for each limit that closed connections, at most this often. */
+const LOG_EVERY_MS = 60_000;
 /** How often a stopping service closes connections that have become idle. */
 const STOPPING_LOOK_MS = 50;
 /** A stopping service closes an unused connection, which browsers and proxies open in advance, after this time. */
@@ -32,13 +34,24 @@ interface Held {
   takenBytes: number;
 }
 
+/** A limit on connections: the key that raises it, and what it closed since the last line about it. */
+const limitOf = (key: string, limit: number, text: string) => ({
+  key,
+  limit,
+  text,
+  closed: 0,
+  /** The latest one's address. */
+  ip: undefined as string | undefined,
+  loggedMs: Number.NEGATIVE_INFINITY,
+});
+
 export default fp(
   async (app) => {
     const { requestTimeoutMs } = app.config.timings;
     const connectionsPerAddress = shareOf(app.config.connectionsPerAddress, app.config);
     const cut = new Counter({
       name: "purser_connections_cut_total",
-      help: "Connections that the service closed: too many from one address, or a response not read in time",
+      help: "Connections that the service closed: too many from one address, too many in all, or a response not read in time",
       labelNames: ["reason"],
       registers: [app.metrics],
     });
@@ -47,11 +60,35 @@ export default fp(
     const { server } = app;
     server.maxConnections = MAX_CONNECTIONS;
 
+    const limits = {
+      too_many: limitOf(
+        "CONNECTIONS_PER_ADDRESS",
+        connectionsPerAddress,
+        "one address has too many connections; raise the limit if it is a proxy or a client of yours",
+      ),
+      full: limitOf("WORKERS", MAX_CONNECTIONS, "this process has too many connections; run more"),
+    };
+    const note = (reason: keyof typeof limits, ip: string | undefined): void => {
+      cut.inc({ reason });
+      limits[reason].closed += 1;
+      limits[reason].ip = ip;
+    };
+    const logClosed = (everyMs: number): void => {
+      for (const limit of Object.values(limits)) {
+        const { loggedMs, text, ...facts } = limit;
+        const nowMs = performance.now();
+        if (facts.closed === 0 || nowMs - loggedMs < everyMs) continue;
+        app.log.warn(facts, text);
+        Object.assign(limit, { closed: 0, loggedMs: nowMs });
+      }
+    };
+    server.on("drop", (from?: { remoteAddress?: string }) => note("full", from?.remoteAddress));
+
     server.on("connection", (socket: Socket) => {
       const bucket = addressBucket(socket.remoteAddress ?? "");
       const count = (perAddress.get(bucket) ?? 0) + 1;
       if (count > connectionsPerAddress) {
-        cut.inc({ reason: "too_many" });
+        note("too_many", socket.remoteAddress);
         socket.destroy();
         return;
       }
@@ -76,10 +113,12 @@ export default fp(
             );
             socket.destroy();
           }
+        logClosed(LOG_EVERY_MS);
       },
       Math.min(1_000, requestTimeoutMs / 4),
     ).unref();
     app.addHook("preClose", async () => {
+      logClosed(0);
       const sinceMs = performance.now();
       const closing = setInterval(() => {
         server.closeIdleConnections();
