@@ -72,12 +72,24 @@ export function headersOf(route: DeclaredRoute, status: number): object {
       return [
         name,
         description === undefined
-          ? { $ref: `#/components/headers/${componentName(name)}` }
+          ? reference(name)
           : { description, schema: { type: "string" } },
       ];
     }),
   );
 }
+
+/** The headers that a refusal may have on some route, for a range of statuses such as `4XX`. */
+export function headersOfRefusals(range: string): object {
+  const statuses = Array.from({ length: 100 }, (_, nth) => Number(range.charAt(0)) * 100 + nth);
+  const route = { method: "POST", url: "", config: { idempotencyKey: true as const }, schema: {} };
+  const names = Object.keys(HEADERS).filter((name) =>
+    statuses.some((status) => HEADERS[name]?.applies(route, status)),
+  );
+  return Object.fromEntries(names.map((name) => [name, reference(name)]));
+}
+
+const reference = (header: string) => ({ $ref: `#/components/headers/${componentName(header)}` });
 
 const componentName = (header: string): string => header.replaceAll("-", "");
 

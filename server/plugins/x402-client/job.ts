@@ -15,6 +15,7 @@ import type { Lease } from "./budget.ts";
 import type { CacheLookup } from "./cache.ts";
 import type { LedgerEntry } from "./ledger.ts";
 import type { FetchInput, Prepared, SendRequest } from "./request.ts";
+import type { RouteBinding } from "./route-binding.ts";
 import type { Offer, OfferedTerms } from "./terms.ts";
 import type { ToolTarget } from "./tool-call.ts";
 
@@ -78,6 +79,7 @@ export interface PaymentTerms {
   protocol?: "mpp";
   accepted: OfferedTerms["raw"];
   resource?: Record<string, unknown>;
+  binding?: RouteBinding;
   /** The seller's signed offer for these terms, if any. */
   offered?: unknown;
 }

@@ -1,6 +1,7 @@
 /** What a target asks for: its offer, in x402 or as MPP challenges, before any of it is chosen. */
 import type { Hex } from "viem";
 import type { PaymentChallenge } from "../../../packages/paywall/src/mpp-wire.ts";
+import type { RouteBinding } from "./route-binding.ts";
 
 /** One entry of `accepts` in the fields of x402 version 2, or one MPP challenge in the same fields. */
 export interface OfferedTerms {
@@ -20,6 +21,8 @@ export interface OfferedTerms {
   /** MPP only: the challenge that the credential repeats, and the nonce that it prescribes. */
   challenge?: PaymentChallenge;
   nonce?: Hex;
+  /** x402 only: what binds a payment to the seller's route, if the seller announces that. */
+  binding?: RouteBinding;
   /** Why it cannot be paid, if reading it already showed that. */
   refused?: ChallengeFault;
 }
