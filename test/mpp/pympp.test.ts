@@ -16,6 +16,64 @@ import { PAID, shop } from "./shop.ts";
 const run = promisify(execFile);
 const PYMPP = "pympp[evm]==0.16.0";
 
+const SELLER = `
+import asyncio, os
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from mpp.methods.evm import server as evm
+from mpp.server import Mpp, Request, Response
+
+server = Mpp(methods=evm.charge(
+    currency=os.environ["USDC"], chain_id=int(os.environ["CHAIN_ID"]), decimals=6,
+    authorization={"name": "USDC", "version": "2"},
+    recipient=os.environ["PAY_TO"], facilitator=os.environ["FACILITATOR"],
+))
+origin = "http://127.0.0.1:" + os.environ["PORT"]
+
+async def sell(request):
+    result = await server.charge(amount="0.001")(request)
+    if result.status != 200:
+        return result.challenge
+    return result.with_receipt(Response.json({"sold": "pympp"}))
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        answer = asyncio.run(sell(Request("GET", origin + self.path, dict(self.headers))))
+        self.send_response(answer.status)
+        for name, value in answer.headers.multi_items():
+            self.send_header(name, value)
+        self.send_header("content-length", str(len(answer.body or b"")))
+        self.end_headers()
+        self.wfile.write(answer.body or b"")
+    def log_message(self, *_):
+        pass
+
+HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
+`;
+
+const PROGRAM = `
+import asyncio, base64, json, os
+from eth_account import Account
+from mpp.client import Mpp
+from mpp.methods.evm import client as evm
+
+async def main():
+    method = evm.charge(
+        currency=os.environ["USDC"], account=Account.from_key(os.environ["KEY"]),
+        chain_id=int(os.environ["CHAIN_ID"]), decimals=6,
+        authorization={"name": "USDC", "version": "2"},
+    )
+    async with Mpp(methods=[method]) as client:
+        answer = await client.fetch(os.environ["URL"])
+    receipt = answer.headers.get("payment-receipt", "")
+    padded = receipt + "=" * (-len(receipt) % 4)
+    print(json.dumps({
+        "status": answer.status_code,
+        "receipt": json.loads(base64.urlsafe_b64decode(padded)) if receipt else answer.text,
+    }))
+
+asyncio.run(main())
+`;
+
 // Before the first test: tap ends the file when something is awaited between two tests.
 const python = await pythonWith([PYMPP], (clean) => t.teardown(clean));
 const skip = "missing" in python && python.missing;
@@ -83,61 +141,3 @@ t.test("pympp sells, with its own defaults", { skip }, async (t) => {
   }
   await assertLedgerIsChain(t, made);
 });
-
-const SELLER = `
-import asyncio, os
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from mpp.methods.evm import server as evm
-from mpp.server import Mpp, Request, Response
-
-server = Mpp(methods=evm.charge(
-    currency=os.environ["USDC"], chain_id=int(os.environ["CHAIN_ID"]), decimals=6,
-    authorization={"name": "USDC", "version": "2"},
-    recipient=os.environ["PAY_TO"], facilitator=os.environ["FACILITATOR"],
-))
-origin = "http://127.0.0.1:" + os.environ["PORT"]
-
-async def sell(request):
-    result = await server.charge(amount="0.001")(request)
-    if result.status != 200:
-        return result.challenge
-    return result.with_receipt(Response.json({"sold": "pympp"}))
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        answer = asyncio.run(sell(Request("GET", origin + self.path, dict(self.headers))))
-        self.send_response(answer.status)
-        for name, value in answer.headers.multi_items():
-            self.send_header(name, value)
-        self.send_header("content-length", str(len(answer.body or b"")))
-        self.end_headers()
-        self.wfile.write(answer.body or b"")
-    def log_message(self, *_):
-        pass
-
-HTTPServer(("127.0.0.1", int(os.environ["PORT"])), Handler).serve_forever()
-`;
-
-const PROGRAM = `
-import asyncio, base64, json, os
-from eth_account import Account
-from mpp.client import Mpp
-from mpp.methods.evm import client as evm
-
-async def main():
-    method = evm.charge(
-        currency=os.environ["USDC"], account=Account.from_key(os.environ["KEY"]),
-        chain_id=int(os.environ["CHAIN_ID"]), decimals=6,
-        authorization={"name": "USDC", "version": "2"},
-    )
-    async with Mpp(methods=[method]) as client:
-        answer = await client.fetch(os.environ["URL"])
-    receipt = answer.headers.get("payment-receipt", "")
-    padded = receipt + "=" * (-len(receipt) % 4)
-    print(json.dumps({
-        "status": answer.status_code,
-        "receipt": json.loads(base64.urlsafe_b64decode(padded)) if receipt else answer.text,
-    }))
-
-asyncio.run(main())
-`;
