@@ -172,7 +172,8 @@ t.test("no two names become one in a generated client", async (t) => {
     for (const value of values) add(`${name}${String(value)}`, `a value of ${name}`);
     for (const [member, child] of Object.entries(schema.properties ?? {}))
       within(`${name}${member}`, child, false);
-    if (typeof schema["items"] === "object") within(`${name}Item`, schema["items"] as Schema, false);
+    if (typeof schema["items"] === "object")
+      within(`${name}Item`, schema["items"] as Schema, false);
     for (const [index, child] of ((schema["anyOf"] ?? []) as Schema[]).entries())
       within((schema["anyOf"] as Schema[]).length === 2 ? name : `${name}${index}`, child, false);
   };

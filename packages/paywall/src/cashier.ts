@@ -39,12 +39,7 @@ import { findAmong, PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts"
 import { facilitatorOf, readProof, UsdcScheme } from "./protocol.ts";
 import { ReceiptIssuer, type ReceiptOptions } from "./receipts.ts";
 import type { PaymentKind } from "./payment.ts";
-import {
-  priceOf,
-  type PaidRequest,
-  type PaidResource,
-  type PresentedPayment,
-} from "./resource.ts";
+import { priceOf, type PaidRequest, type PaidResource, type PresentedPayment } from "./resource.ts";
 import { EXACT_EIP3009, type PaywallScheme, UPTO } from "./scheme.ts";
 import { OneProcessStore, type PaywallStore } from "./store.ts";
 
@@ -243,7 +238,9 @@ export class Cashier {
         return price === undefined ? [] : ids.map((network) => ({ scheme, network, price }));
       })
       // Clients that take the first offer pay only for what they use.
-      .sort((left, right) => Number(right.scheme.isMetered ?? 0) - Number(left.scheme.isMetered ?? 0))
+      .sort(
+        (left, right) => Number(right.scheme.isMetered ?? 0) - Number(left.scheme.isMetered ?? 0),
+      )
       .filter(({ scheme, network }) => {
         const kind = this.#server.getSupportedKind(2, network, scheme.name);
         // A payer cannot sign a maximum without the address of the account that may charge it.

@@ -159,7 +159,11 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.get(
     `/api/${network.slug}-blocks`,
     {
-      config: { auth: "public", paywall: blocksPaywall, errors: ["chain_unavailable", "not_found"] },
+      config: {
+        auth: "public",
+        paywall: blocksPaywall,
+        errors: ["chain_unavailable", "not_found"],
+      },
       schema: {
         tags: ["demo"],
         operationId: "getBlocks",

@@ -5,7 +5,12 @@
 import { ERRORS, type ErrorCode } from "../../errors.ts";
 import { Problem } from "../../schemas/common.ts";
 import { Components, type Schema } from "./components.ts";
-import { headerComponents, headersOf, headersOfRefusals } from "./answer-headers.ts";
+import {
+  GENERAL_HEADERS,
+  headerComponents,
+  headersOf,
+  headersOfRefusals,
+} from "./answer-headers.ts";
 import { refusalsOf, type Credential, type DeclaredRoute } from "./refusals.ts";
 
 /** Using an agent within its rules: the only permission of a connected program. */
@@ -88,7 +93,7 @@ export function openApiDocument(service: Service, routes: readonly DeclaredRoute
 const ABOUT =
   "Amounts are decimal strings of USDC, and atomic units inside x402 objects. Every error is an " +
   "`application/problem+json` with a `code` of the catalogue (`GET /api/errors`). Lists are newest first: pass " +
-  "`nextCursor` as `cursor` until it is null.";
+  `\`nextCursor\` as \`cursor\` until it is null. Headers of every response: ${GENERAL_HEADERS}.`;
 
 /** A route's tag must be one of these; a test checks it. */
 const TAGS: Record<string, string> = {
@@ -208,7 +213,7 @@ function answers(route: DeclaredRoute, components: Components): object {
       );
     result[status] = {
       description: described(schema, codes) ?? route.schema.summary ?? "",
-      headers: headersOf(route, status),
+      ...headersOf(route, status),
       ...(Object.keys(content).length > 0 ? { content } : {}),
     };
   }
