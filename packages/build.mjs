@@ -60,7 +60,7 @@ const PACKAGES = {
   },
 };
 
-/** Builds both module systems, and the types for each. All entries share the code of the first. */
+/** Builds both module systems, and the types for each. */
 async function library(
   /** @type {string} */ folder,
   /** @type {string[]} */ entries,
@@ -73,26 +73,27 @@ async function library(
     name,
     `${name}/*`,
   ]);
-  const options = { ...COMMON, absWorkingDir: folder, outdir: "dist", external };
-  const sources = entries.map((entry) => `src/${entry}.ts`);
-  await build({
-    ...options,
-    entryPoints: sources,
-    format: "esm",
-    splitting: true,
-    chunkNames: "[name]-[hash]",
-    ...(esmBanner && { banner: { js: esmBanner } }),
-  });
-  for (const source of sources)
-    await build({
-      ...options,
-      entryPoints: [source],
+  const formats = [
+    { format: "esm", extension: ".js", ...(esmBanner && { banner: { js: esmBanner } }) },
+    {
       format: "cjs",
-      outExtension: { ".js": ".cjs" },
+      extension: ".cjs",
       define: { "import.meta.url": "ownUrl" },
       banner: { js: 'const ownUrl = require("node:url").pathToFileURL(__filename).href;' },
-      plugins: source === sources[0] ? [] : [sharedWith(entries[0])],
-    });
+    },
+  ];
+  for (const { extension, ...format } of formats)
+    for (const [nth, entry] of entries.entries())
+      await build({
+        ...COMMON,
+        .../** @type {import("esbuild").BuildOptions} */ (format),
+        absWorkingDir: folder,
+        entryPoints: [`src/${entry}.ts`],
+        outdir: "dist",
+        outExtension: { ".js": extension },
+        external,
+        plugins: nth === 0 ? [] : [loadedFrom(`./${entries[0]}${extension}`)],
+      });
   await promisify(execFile)(TSC, ["-p", folder]);
   const dist = join(folder, "dist");
   for (const name of readdirSync(dist).filter((file) => file.endsWith(".d.ts"))) {
@@ -110,14 +111,11 @@ async function library(
   }
 }
 
-/** CommonJS has no shared chunks: what the first entry exports is loaded from it. */
-const sharedWith = (/** @type {string | undefined} */ first) => ({
-  name: "shared",
+/** What the first entry exports is loaded from it by the others. Shared chunks would contain what nobody uses. */
+const loadedFrom = (/** @type {string} */ first) => ({
+  name: "loaded-from-first",
   setup: (/** @type {import("esbuild").PluginBuild} */ { onResolve }) =>
-    onResolve({ filter: /^\.\/(cashier|networks)\.ts$/ }, () => ({
-      path: `./${first}.cjs`,
-      external: true,
-    })),
+    onResolve({ filter: /^\.\/(cashier|networks)\.ts$/ }, () => ({ path: first, external: true })),
 });
 
 const named = process.argv.slice(2);

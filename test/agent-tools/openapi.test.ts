@@ -157,32 +157,39 @@ t.test("schemas are named and typed, and every error code has a problem response
 t.test("no two names become one in a generated client", async (t) => {
   // As generators write them: without signs, and without regard to capitals.
   const spelled = (name: string) => name.replaceAll(/[^A-Za-z0-9]/g, "").toLowerCase();
-  const owners = new Map<string, string[]>();
-  const add = (name: string, owner: string) =>
-    owners.set(spelled(name), [...(owners.get(spelled(name)) ?? []), owner]);
-  const { components } = document as OpenApi & { components: Record<string, object> };
-  for (const kind of ["schemas", "responses", "parameters", "headers"])
-    for (const name of Object.keys(components[kind] ?? {})) add(name, `${kind}.${name}`);
-  // Generators name an enum's values and the types inside of a type after it.
-  const within = (name: string, schema: Schema, isNamed: boolean) => {
+  const owners = new Map<string, Set<string>>();
+  const add = (name: string, owner: string) => {
+    const known = owners.get(spelled(name)) ?? new Set();
+    owners.set(spelled(name), known.add(owner));
+  };
+  // Types inside of a type, and the values of an enum, are named after it.
+  const within = (name: string, schema: Schema, owner: string): void => {
     if (schema.$ref !== undefined) return;
     const values = (schema["enum"] ?? []) as unknown[];
-    const isType = schema.properties !== undefined || values.length > 0;
-    if (!isNamed && isType) add(name, `the type of ${name}`);
-    for (const value of values) add(`${name}${String(value)}`, `a value of ${name}`);
+    if (schema.properties || values.length > 0) add(name, owner);
+    for (const value of values.filter((each) => spelled(String(each)) !== ""))
+      add(`${name} ${String(value)}`, `${owner} = ${String(value)}`);
     for (const [member, child] of Object.entries(schema.properties ?? {}))
-      within(`${name}${member}`, child, false);
-    if (typeof schema["items"] === "object")
-      within(`${name}Item`, schema["items"] as Schema, false);
-    for (const [index, child] of ((schema["anyOf"] ?? []) as Schema[]).entries())
-      within((schema["anyOf"] as Schema[]).length === 2 ? name : `${name}${index}`, child, false);
+      within(`${name} ${member}`, child, `${owner}.${member}`);
+    const { items, anyOf = [] } = schema as { items?: Schema; anyOf?: Schema[] };
+    if (items) within(`${name} Item`, items, `${owner}[]`);
+    const [variant, ...others] = anyOf.filter(({ type }) => type !== "null");
+    if (variant && others.length === 0) within(name, variant, owner);
+    else for (const [nth, one] of anyOf.entries()) within(`${name} ${nth}`, one, `${owner}|${nth}`);
   };
-  for (const [name, schema] of Object.entries(components.schemas)) within(name, schema, true);
-  for (const { operation } of operations)
-    for (const suffix of ["", "Params", "Request", "Req", "Response", "Res", "JSONBody"])
-      if (suffix !== "" || false) add(`${operation.operationId}${suffix}`, operation.operationId);
+  // No type is made of a security scheme.
+  for (const [kind, named] of Object.entries(document.components))
+    if (kind !== "securitySchemes")
+      for (const name of Object.keys(named)) add(name, `${kind}.${name}`);
+  for (const [name, schema] of Object.entries(document.components.schemas))
+    within(name, schema, `schemas.${name}`);
+  // A client has types for each operation too.
+  for (const { operationId } of operations.map(({ operation }) => operation))
+    for (const suffix of ["Params", "Response", "Res", "Req", "JSONRequestBody"])
+      add(`${operationId} ${suffix}`, `${operationId}()`);
+  const shared = [...owners.values()].filter((names) => names.size > 1);
   t.same(
-    [...owners.values()].filter((names) => names.length > 1),
+    shared.map((names) => [...names]),
     [],
   );
 });
