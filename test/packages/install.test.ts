@@ -264,7 +264,11 @@ t.test("types compile, strictly, under every way of resolving modules", async (t
   for (const [compiler, file, resolution] of [
     [tsc, "typed.mts", ["--module", "nodenext"]],
     [tsc, "typed.cts", ["--module", "nodenext"]],
-    [older, "typed.ts", ["--module", "commonjs", "--moduleResolution", "node10"]],
+    [
+      older,
+      "typed.ts",
+      ["--module", "commonjs", "--moduleResolution", "node10", "--esModuleInterop"],
+    ],
     [tsc, "typed.mts", ["--module", "esnext", "--moduleResolution", "bundler"]],
   ].slice(0, isFullTier ? 4 : 3) as [string, string, string[]][]) {
     const compiled = await run(compiler, [...strict, "--types", "node", ...resolution, file], {
