@@ -114,8 +114,11 @@ async function library(
 /** What the first entry exports is loaded from it by the others. Shared chunks would contain what nobody uses. */
 const loadedFrom = (/** @type {string} */ first) => ({
   name: "loaded-from-first",
-  setup: (/** @type {import("esbuild").PluginBuild} */ { onResolve }) =>
-    onResolve({ filter: /^\.\/(cashier|networks)\.ts$/ }, () => ({ path: first, external: true })),
+  setup: (/** @type {import("esbuild").PluginBuild} */ plugin) =>
+    plugin.onResolve({ filter: /^\.\/(cashier|networks)\.ts$/ }, () => ({
+      path: first,
+      external: true,
+    })),
 });
 
 const named = process.argv.slice(2);

@@ -15,8 +15,7 @@ import type { Lease } from "./budget.ts";
 import type { CacheLookup } from "./cache.ts";
 import type { LedgerEntry } from "./ledger.ts";
 import type { FetchInput, Prepared, SendRequest } from "./request.ts";
-import type { RouteBinding } from "./route-binding.ts";
-import type { Offer, OfferedTerms } from "./terms.ts";
+import type { Offer, OfferedTerms, RouteBinding } from "./terms.ts";
 import type { ToolTarget } from "./tool-call.ts";
 
 export interface FetchCaller extends Payer {

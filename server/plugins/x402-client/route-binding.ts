@@ -4,22 +4,14 @@
  * with a salt of ours. With the salt the nonce is new for each payment, as a random one is.
  */
 import { createHash, randomBytes } from "node:crypto";
-import type { Hex } from "viem";
 import { isRecord } from "../../core/foreign-text.ts";
 import { findScheme, TOKEN_SCHEME } from "../../schemes/index.ts";
 import { canonicalJson } from "../guardrails/types.ts";
-import type { Offer, OfferedTerms } from "./terms.ts";
+import type { Offer, OfferedTerms, RouteBinding } from "./terms.ts";
 
 const EXTENSION = "mppx";
 /** It is stored with the payment and repeated in a header, and servers reject headers over 16 KiB. */
 const MAX_BOUND_BYTES = 4 * 1024;
-
-export interface RouteBinding {
-  /** The nonce of a payment with these extensions. */
-  nonce: Hex;
-  /** The extensions of the proof: all of them, because the nonce is their hash too. */
-  extensions: Record<string, unknown>;
-}
 
 /** Undefined where the seller announces no such binding, or the scheme has no nonce of this kind. */
 export function bindRoute(

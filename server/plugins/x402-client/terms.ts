@@ -1,7 +1,6 @@
 /** What a target asks for: its offer, in x402 or as MPP challenges, before any of it is chosen. */
 import type { Hex } from "viem";
 import type { PaymentChallenge } from "../../../packages/paywall/src/mpp-wire.ts";
-import type { RouteBinding } from "./route-binding.ts";
 
 /** One entry of `accepts` in the fields of x402 version 2, or one MPP challenge in the same fields. */
 export interface OfferedTerms {
@@ -25,6 +24,14 @@ export interface OfferedTerms {
   binding?: RouteBinding;
   /** Why it cannot be paid, if reading it already showed that. */
   refused?: ChallengeFault;
+}
+
+/** Binds a payment to the seller's route (route-binding.ts). */
+export interface RouteBinding {
+  /** The nonce of a payment with these extensions. */
+  nonce: Hex;
+  /** The extensions of the proof: all of them, because the nonce is their hash too. */
+  extensions: Record<string, unknown>;
 }
 
 export interface Offer {
