@@ -187,11 +187,19 @@ t.test("a paywall that also requests payment over MPP", async (t) => {
   await t.test("the price comes before what is wrong with the parameters", async (t) => {
     const before = await made.held();
     const rows = await made.settlements();
-    for (const wrong of ["", "?from=abc", "?from=1&count=51"]) {
+    // With a maximum, and in advance over EIP-3009 and over Permit2.
+    for (const [wrong, amounts] of [
+      ["", ["50000", "10000", "10000"]],
+      ["?from=abc&count=2", ["50000", "2000", "2000"]],
+      ["?from=1&count=51", ["50000"]],
+    ] as const) {
       const url = `${baseUrl}${BLOCKS}${wrong}`;
       const required = await priceAt(url);
-      t.match(required.accepts, [{ scheme: "upto", amount: "50000" }], wrong);
-      t.equal(required.accepts.length, 1, "no price in advance for what is not known");
+      t.same(
+        required.accepts.map(({ amount }) => amount),
+        amounts,
+        `${wrong}: at most, and in advance where the number of blocks is known`,
+      );
       const proofs: Record<string, string>[] = [
         { "payment-signature": encode({ x402Version: 2, payload: {}, accepted: {} }) },
         { authorization: await credentialFor(made, `${BLOCKS}?from=0&count=2`) },
@@ -201,6 +209,8 @@ t.test("a paywall that also requests payment over MPP", async (t) => {
         t.match([paid.status, await paid.json()], [422, { code: "validation_failed" }], wrong);
       }
     }
+    const unpaid = await fetch(`${baseUrl}${BLOCKS}`);
+    t.match(unpaid.headers.get("www-authenticate"), /^Payment id="/, "over MPP too");
     t.equal((await fetch(`${baseUrl}${BLOCKS}`, { method: "HEAD" })).status, 402);
     const withKey = await fetch(`${baseUrl}${BLOCKS}`, { headers: { authorization: "Bearer x" } });
     t.equal(withKey.status, 402, "an API key is no payment");
