@@ -1,5 +1,6 @@
-// `node packages/build.mjs [purser] [paywall]` builds JavaScript for Node (ESM and CJS), source maps and
-// types into each dist/. Dependencies are bundled unless the package's manifest names them.
+// `node packages/build.mjs [purser] [paywall]` builds JavaScript for Node (ESM and CJS) and types into each
+// dist/. Dependencies are bundled unless the package's manifest names them. There are no source maps: they were two
+// thirds of a tarball, and the code is readable as it is.
 import { execFile } from "node:child_process";
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -17,7 +18,6 @@ const COMMON = {
   platform: "node",
   target: "node20.19",
   mainFields: ["module", "main"],
-  sourcemap: true,
   legalComments: "linked",
   logLevel: "error",
 };
@@ -41,7 +41,6 @@ const PACKAGES = {
       // minified.
       minifySyntax: true,
       minifyWhitespace: true,
-      sourcemap: false,
       chunkNames: "cli-[name]-[hash]",
       banner: { js: REQUIRE },
     });
@@ -74,21 +73,27 @@ async function library(
     name,
     `${name}/*`,
   ]);
-  const options = {
-    ...COMMON,
-    absWorkingDir: folder,
-    entryPoints: entries.map((entry) => `src/${entry}.ts`),
-    outdir: "dist",
-    external,
-  };
-  await build({ ...options, format: "esm", ...(esmBanner && { banner: { js: esmBanner } }) });
-  await build({
-    ...options,
-    format: "cjs",
-    outExtension: { ".js": ".cjs" },
-    define: { "import.meta.url": "ownUrl" },
-    banner: { js: 'const ownUrl = require("node:url").pathToFileURL(__filename).href;' },
-  });
+  const formats = [
+    { format: "esm", extension: ".js", ...(esmBanner && { banner: { js: esmBanner } }) },
+    {
+      format: "cjs",
+      extension: ".cjs",
+      define: { "import.meta.url": "ownUrl" },
+      banner: { js: 'const ownUrl = require("node:url").pathToFileURL(__filename).href;' },
+    },
+  ];
+  for (const { extension, ...format } of formats)
+    for (const [nth, entry] of entries.entries())
+      await build({
+        ...COMMON,
+        .../** @type {import("esbuild").BuildOptions} */ (format),
+        absWorkingDir: folder,
+        entryPoints: [`src/${entry}.ts`],
+        outdir: "dist",
+        outExtension: { ".js": extension },
+        external,
+        plugins: nth === 0 ? [] : [loadedFrom(`./${entries[0]}${extension}`)],
+      });
   await promisify(execFile)(TSC, ["-p", folder]);
   const dist = join(folder, "dist");
   for (const name of readdirSync(dist).filter((file) => file.endsWith(".d.ts"))) {
@@ -97,8 +102,24 @@ async function library(
       types.replaceAll(/(from |import\()"(\.\/[^"]+)\.ts"/g, `$1"$2.${extension}"`);
     writeFileSync(join(dist, name), importing("js"));
     writeFileSync(join(dist, name.replace(/ts$/, "cts")), importing("cjs"));
+    // TypeScript's `node10` does not read `exports`, so it needs the files that those stand for.
+    mkdirSync(join(dist, "node10"), { recursive: true });
+    writeFileSync(
+      join(dist, "node10", name),
+      importing("js").replaceAll(/"@x402\/core\/(\w+)"/g, '"@x402/core/dist/cjs/$1/index.js"'),
+    );
   }
 }
+
+/** What the first entry exports is loaded from it by the others. Shared chunks would contain what nobody uses. */
+const loadedFrom = (/** @type {string} */ first) => ({
+  name: "loaded-from-first",
+  setup: (/** @type {import("esbuild").PluginBuild} */ plugin) =>
+    plugin.onResolve({ filter: /^\.\/(cashier|networks)\.ts$/ }, () => ({
+      path: first,
+      external: true,
+    })),
+});
 
 const named = process.argv.slice(2);
 for (const [name, make] of Object.entries(PACKAGES)) {

@@ -338,7 +338,7 @@ export const ERRORS = {
   settlement_failed: define(
     502,
     "Settlement failed",
-    "The payment was not made, and the chain proves it. The budget is free again.",
+    "The payment was not made, and the chain proves it. The budget is free again. `retryable` is false where the seller refused the payment itself.",
     true,
   ),
 

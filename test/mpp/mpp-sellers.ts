@@ -32,12 +32,14 @@ interface MppxSellerOptions {
   offersX402?: boolean;
   /** In USDC; the price over x402 is the same. */
   amount?: string;
+  /** Set: a payment over x402 must be bound to this route (mppx's extension of x402). */
+  boundTo?: string;
 }
 
 /** The published server, unmodified. Returns the URL of what it sells, and the number of sales. */
 export async function mppxSeller(
   t: Pick<Test, "teardown">,
-  { chain, payTo, facilitator, offersX402 = false, amount = "0.001" }: MppxSellerOptions,
+  { chain, payTo, facilitator, offersX402 = false, amount = "0.001", boundTo }: MppxSellerOptions,
 ): Promise<{ url: string; origin: string; sold(): number }> {
   const payment = Mppx.create({
     methods: [
@@ -47,14 +49,15 @@ export async function mppxSeller(
         decimals: 6,
         authorization: { name: "USDC", version: "2" },
         recipient: payTo,
-        x402: { facilitator },
+        x402: { facilitator, ...(boundTo !== undefined && { routeBinding: "required" }) },
       }),
     ],
     secretKey: randomBytes(32).toString("hex"),
   });
   let sold = 0;
   const sell = async (request: Request): Promise<Response> => {
-    const result = await payment.charge({ amount })(request);
+    const scope = boundTo === undefined ? {} : { scope: boundTo };
+    const result = await payment.charge({ amount, ...scope })(request);
     if (result.status === 200) {
       sold += 1;
       return result.withReceipt(Response.json({ sold: "mppx" }));

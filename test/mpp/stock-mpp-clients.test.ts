@@ -2,6 +2,8 @@
 // credential pays for one response of one resource.
 import { execFile } from "node:child_process";
 import { promisify } from "node:util";
+import { decodePaymentRequiredHeader } from "@x402/core/http";
+import type { PaymentRequired } from "@x402/core/types";
 import { Challenge } from "mppx";
 import { evm, Mppx } from "mppx/client";
 import t from "tap";
@@ -159,6 +161,62 @@ t.test("a paywall that also requests payment over MPP", async (t) => {
     t.equal((await show(made, honest)).status, 200, "the unmodified credential is accepted");
   });
 
+  await t.test("a price by use is paid in advance over MPP", async (t) => {
+    const before = await made.held();
+    const { fetch: pay } = Mppx.create({ methods: [methodOf(made)], polyfill: false });
+    const answer = await pay(`${baseUrl}${BLOCKS}?from=0&count=2`);
+    t.match(
+      [answer.status, await answer.json()],
+      [200, { blocks: [{ height: 0 }, { height: 1 }] }],
+      "the answer",
+    );
+    t.match(fromBase64Url(answer.headers.get("payment-receipt") ?? ""), { status: "success" });
+    t.equal(before - (await made.held()), 2000n, "0.001 for each block");
+    const required = await priceAt(`${baseUrl}${BLOCKS}?from=0&count=2`);
+    t.match(required.accepts, [
+      { scheme: "upto", amount: "50000" },
+      { scheme: "exact", amount: "2000" },
+    ]);
+    const rows = await made.settlements();
+    const beyond = `${BLOCKS}?from=999999&count=2`;
+    const refused = await show(made, await credentialFor(made, beyond), beyond);
+    t.match([refused.status, await refused.json()], [404, { detail: /Nothing was paid/ }]);
+    t.same([before - (await made.held()), await made.settlements()], [2000n, rows]);
+  });
+
+  await t.test("the price comes before what is wrong with the parameters", async (t) => {
+    const before = await made.held();
+    const rows = await made.settlements();
+    // With a maximum, and in advance over EIP-3009 and over Permit2.
+    for (const [wrong, amounts] of [
+      ["", ["50000", "10000", "10000"]],
+      ["?from=abc&count=2", ["50000", "2000", "2000"]],
+      ["?from=1&count=51", ["50000"]],
+    ] as const) {
+      const url = `${baseUrl}${BLOCKS}${wrong}`;
+      const required = await priceAt(url);
+      t.same(
+        required.accepts.map(({ amount }) => amount),
+        amounts,
+        `${wrong}: at most, and in advance where the number of blocks is known`,
+      );
+      const proofs: Record<string, string>[] = [
+        { "payment-signature": encode({ x402Version: 2, payload: {}, accepted: {} }) },
+        { authorization: await credentialFor(made, `${BLOCKS}?from=0&count=2`) },
+      ];
+      for (const headers of proofs) {
+        const paid = await fetch(url, { headers });
+        t.match([paid.status, await paid.json()], [422, { code: "validation_failed" }], wrong);
+      }
+    }
+    const unpaid = await fetch(`${baseUrl}${BLOCKS}`);
+    t.match(unpaid.headers.get("www-authenticate"), /^Payment id="/, "over MPP too");
+    t.equal((await fetch(`${baseUrl}${BLOCKS}`, { method: "HEAD" })).status, 402);
+    const withKey = await fetch(`${baseUrl}${BLOCKS}`, { headers: { authorization: "Bearer x" } });
+    t.equal(withKey.status, 402, "an API key is no payment");
+    t.same([await made.held(), await made.settlements()], [before, rows], "nothing was charged");
+  });
+
   await t.test("another replica accepts this replica's challenge", async (t) => {
     const { database, chain } = made;
     const replica = await testApp(t, {
@@ -175,5 +233,13 @@ t.test("a paywall that also requests payment over MPP", async (t) => {
     t.same([here.status + there.status], [602], "and it pays at only one of them");
   });
 });
+
+const BLOCKS = "/api/arc-blocks";
+
+async function priceAt(url: string): Promise<PaymentRequired> {
+  const unpaid = await fetch(url);
+  if (unpaid.status !== 402) throw new Error(`${unpaid.status}: ${await unpaid.text()}`);
+  return decodePaymentRequiredHeader(unpaid.headers.get("payment-required") ?? "");
+}
 
 const encode = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString("base64");

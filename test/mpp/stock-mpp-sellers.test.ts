@@ -60,9 +60,48 @@ t.test("stock MPP servers", async (t) => {
       });
     }
   }
+  await t.test("a seller that requires payments bound to its route", async (t) => {
+    const facilitator = `${made.baseUrl}/api/x402`;
+    const terms = { chain, payTo: PAYEE, facilitator, boundTo: "GET /paid" };
+    const byX402 = await mppxSeller(t, { ...terms, offersX402: true });
+    const byMpp = await mppxSeller(t, terms);
+    for (const [seller, scheme] of [
+      [byX402, "exact"],
+      [byMpp, "charge"],
+    ] as const) {
+      made.config.fetchPrivateOrigins.push(seller.origin);
+      const quote = await made.fetch({ url: seller.url, dryRun: true });
+      t.match(quote.body["requirement"], { scheme });
+      for (const nth of [1, 2]) {
+        const answer = await made.fetch({ url: seller.url });
+        t.match(answer, { status: 200, body: { paid: true, amountPaid: "0.001" } }, answer.text);
+        t.equal(seller.sold(), nth);
+        settled += 1;
+      }
+    }
+  });
+
   const { rows } = await made.database.pool.query<{ count: string }>(
     "SELECT count(*)::text AS count FROM settlements",
   );
   t.equal(Number(rows[0]?.count), settled, "one row for each payment, and no other");
+
+  await t.test("a refusal of the payment itself is not called retryable", async (t) => {
+    const facilitator: MppxFacilitator = {
+      verify: async () => ({ isValid: false, invalidReason: "not_welcome" }),
+      settle: async () => ({ success: false, transaction: "", network: "eip155:1" }),
+    };
+    const seller = await mppxSeller(t, { chain, payTo: PAYEE, facilitator, offersX402: true });
+    made.config.fetchPrivateOrigins.push(seller.origin);
+    const answer = await made.fetch({ url: seller.url });
+    t.match(
+      answer,
+      { status: 502, body: { code: "settlement_failed", paid: false, retryable: false } },
+      answer.text,
+    );
+    t.match(answer.body["thirdParty"], { reason: String });
+    t.equal(await made.reserved(), "0");
+  });
+
   await assertLedgerIsChain(t, made);
 });

@@ -24,15 +24,16 @@ export const cleanEnvironment = (
   ...more,
 });
 
-/** The files that `npm pack` would include, without packing. */
-export async function packedFiles(name: string): Promise<string[]> {
+/** The files that `npm pack` would include, without packing, and the size of the tarball in bytes. */
+export async function packedFiles(name: string): Promise<{ files: string[]; size: number }> {
   const { stdout } = await run("npm", ["pack", "--dry-run", "--json", "--ignore-scripts"], {
     cwd: join(ROOT, "packages", name),
     env: cleanEnvironment(),
     maxBuffer: 16 * 1024 * 1024,
   });
-  const [packed] = JSON.parse(stdout) as { files: { path: string }[] }[];
-  return (packed?.files ?? []).map(({ path }) => path);
+  const [packed] = JSON.parse(stdout) as { files: { path: string }[]; size: number }[];
+  if (!packed) throw new Error("npm packed nothing");
+  return { files: packed.files.map(({ path }) => path), size: packed.size };
 }
 
 /** An empty project with the tarballs, and the packages that a user would install beside them. */

@@ -1,4 +1,6 @@
 // Goal: an approval of a paid URL applies to the payee, price and origin that the owner saw, over HTTP, client, command line and MCP.
+import { encodePaymentRequiredHeader } from "@x402/core/http";
+import type { PaymentRequired } from "@x402/core/types";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import t from "tap";
@@ -55,6 +57,31 @@ t.test("approvals of paid URLs", async (t) => {
     t.match(await made.fetch(withApproval, key("one")), { status: 200, body: paid.body });
     t.equal(await paidTo(), 1000n);
     t.match(await stateOf(requested.body["approvalId"]), { state: "used" });
+  });
+
+  await t.test("an approved payment has the approval's nonce, not the route's", async (t) => {
+    const required = {
+      x402Version: 2,
+      resource: { url: seller.url },
+      accepts: [seller.entry()],
+      extensions: { mppx: { info: { method: "GET", opaque: "e30" }, schema: {} } },
+    } as unknown as PaymentRequired;
+    seller.script = {
+      onUnpaid: ({ response }) =>
+        void response
+          .writeHead(402, { "payment-required": encodePaymentRequiredHeader(required) })
+          .end("{}"),
+    };
+    const requested = await made.fetch(withApproval, key("bound"));
+    t.equal(requested.status, 202, requested.text);
+    await approve(requested.body["approvalId"]);
+    const paid = await made.fetch(withApproval, key("bound"));
+    t.match(paid, { status: 200, body: { paid: true } }, paid.text);
+    t.same(
+      (seller.proofs.at(-1) as { extensions?: unknown } | undefined)?.extensions,
+      required.extensions,
+      "so it claims no binding",
+    );
   });
 
   await t.test("another price or payee needs another approval", async (t) => {

@@ -54,7 +54,13 @@ t.test("hostile sellers", async (t) => {
         result,
         {
           status: 502,
-          body: { code: "settlement_failed", paid: false, paymentId: /^pay_/ },
+          body: {
+            code: "settlement_failed",
+            paid: false,
+            paymentId: /^pay_/,
+            retryable: false,
+            suggestion: /refused the payment itself/,
+          },
           proofs: 1,
           ...NOTHING,
         },

@@ -1,10 +1,18 @@
 // Goal: a process killed at any step of a fetch loses nothing: the same key, sent to another replica, ends in one payment or provably none.
 import t from "tap";
-import { asHeader, chargeRequest, requestOverMpp, challengeOf } from "../mpp/mpp-sellers.ts";
+import {
+  asHeader,
+  chargeRequest,
+  challengeOf,
+  mppxSeller,
+  requestOverMpp,
+  type MppxFacilitator,
+} from "../mpp/mpp-sellers.ts";
 import { fetchAndDie, TIMEOUT_MS, untilDead, type DoomedFetch } from "./doomed.ts";
 import { assertLedgerIsChain, market, PAYEE, type Answered } from "./market.ts";
 import { scriptedSeller } from "./scripted-seller.ts";
 import { scriptedTools } from "./scripted-tools.ts";
+import { stockFacilitator, V1_NAME } from "./stock-sellers.ts";
 
 const ENV = { SETTLE_WAIT_MS: "5000", LOG_LEVEL: "silent" };
 /** The steps of a fetch, in order. */
@@ -42,7 +50,20 @@ const charging = requestOverMpp(mppSeller, (nth) => {
   return asHeader(challengeOf(chargeRequest(made.chain, PAYEE)));
 });
 const tools = await scriptedTools(t, seller);
-made.config.fetchPrivateOrigins.push(mppSeller.origin, tools.origin);
+const [, facilitatorAccount] = made.chain.accounts;
+if (!facilitatorAccount) throw new Error("the test chain has no accounts");
+const boundSeller = await mppxSeller(t, {
+  chain: made.chain,
+  payTo: PAYEE,
+  facilitator: stockFacilitator(
+    made.chain,
+    facilitatorAccount,
+    V1_NAME,
+  ) as unknown as MppxFacilitator,
+  offersX402: true,
+  boundTo: "GET /paid",
+});
+made.config.fetchPrivateOrigins.push(mppSeller.origin, tools.origin, boundSeller.origin);
 
 const keyed = (point: string, name: string, body: Record<string, unknown>): DoomedFetch => ({
   point,
@@ -62,6 +83,7 @@ const posts = ["answered", "confirmed"].map((point) =>
   }),
 );
 const mpp = keyed("submitted", "mpp", { url: `${mppSeller.origin}/mpp` });
+const bound = keyed("submitted", "bound", { url: boundSeller.url });
 const toolCalls = ["submitted", "answered", "confirmed"].map((point) =>
   keyed(point, `tool ${point}`, { url: tools.url, mcp: { tool: "answer", arguments: { point } } }),
 );
@@ -76,7 +98,7 @@ const repeatAt = async (fetches: readonly DoomedFetch[], point: string): Promise
 // An agent may run eight fetches at once.
 await Promise.all([
   fetchAndDie(t, made, [...gets, ...keyless], ENV),
-  fetchAndDie(t, made, [...posts, mpp, ...toolCalls], ENV),
+  fetchAndDie(t, made, [...posts, mpp, bound, ...toolCalls], ENV),
 ]);
 
 await t.test("while the process may still be alive, no other process takes over", async (t) => {
@@ -143,6 +165,12 @@ await t.test("a paid MPP challenge is answered again, and no new one is requeste
   t.same([challenged, charging.credentials.length], [1, 1], "one challenge, one credential");
 });
 
+await t.test("a payment bound to its route is shown with the same binding", async (t) => {
+  const answer = await repeat(bound);
+  t.match(answer, { status: 200, body: { paid: true, data: { sold: "mppx" } } }, answer.text);
+  t.equal(boundSeller.sold(), 1);
+});
+
 await t.test("a tool that may have been called is not called again", async (t) => {
   const outcomes = {
     submitted: {
@@ -160,12 +188,12 @@ await t.test("a tool that may have been called is not called again", async (t) =
 });
 
 await t.test("each was paid once, and its answer is stored", async (t) => {
-  // Two POSTs, one MPP payment, and the two tool calls that ran.
-  t.equal(await made.balanceOf(PAYEE), BigInt(calls + 2 + 1 + 2) * 1000n);
+  // Two POSTs, one MPP payment, one bound to its route, and the two tool calls that ran.
+  t.equal(await made.balanceOf(PAYEE), BigInt(calls + 2 + 1 + 1 + 2) * 1000n);
   t.equal(await made.reserved(), "0");
   await assertLedgerIsChain(t, made);
   const proofs = seller.proofs.length + tools.proofs.length + charging.credentials.length;
-  for (const one of [...gets, ...posts, mpp, ...toolCalls]) {
+  for (const one of [...gets, ...posts, mpp, bound, ...toolCalls]) {
     const [first, second] = [await repeat(one), await repeat(one)];
     const known = ({ status, body }: Answered) => [
       status,

@@ -141,7 +141,12 @@ t.test("errors quote a seller only in thirdParty", async (t) => {
   const refused = await made.fetch({ url });
   t.match(refused, {
     status: 502,
-    body: { code: "settlement_failed", thirdParty: { untrusted: true, reason: /^SYSTEM/ } },
+    body: {
+      code: "settlement_failed",
+      // A settlement that failed may succeed later.
+      retryable: true,
+      thirdParty: { untrusted: true, reason: /^SYSTEM/ },
+    },
   });
   for (const { body } of [unsupported, refused]) {
     const { thirdParty: _thirdParty, ...ownFields } = body;

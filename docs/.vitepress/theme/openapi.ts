@@ -28,7 +28,6 @@ interface Parameter {
 interface Answer extends Content {
   $ref?: string;
   description?: string;
-  "x-codes"?: string[];
 }
 interface RawOperation {
   operationId: string;
@@ -38,6 +37,8 @@ interface RawOperation {
   parameters?: Parameter[];
   requestBody?: Content;
   responses?: Record<string, Answer>;
+  /** The error codes by status. */
+  "x-codes"?: Record<string, string[]>;
 }
 export interface OpenApi {
   tags: { name: string; description: string }[];
@@ -134,6 +135,7 @@ export function readTags(document: OpenApi): Tag[] {
   const schemaIn = ({ content = {} }: Content): Schema => Object.values(content)[0]?.schema ?? {};
   const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
     Object.entries(methods).map(([method, raw]) => {
+      const refusals = raw["x-codes"] ?? {};
       const all = Object.entries(raw.responses ?? {}).map(([status, answer]) => ({
         status,
         answer: find(answer),
@@ -154,15 +156,13 @@ export function readTags(document: OpenApi): Tag[] {
         body: fieldsOf(schemaIn(raw.requestBody ?? {})),
         example: exampleIn(raw.requestBody ?? {}),
         answers: all
-          .filter(({ answer }) => answer["x-codes"] === undefined)
+          .filter(({ status }) => /^\d+$/.test(status) && refusals[status] === undefined)
           .map(({ status, answer }) => ({
             status,
             type: Object.keys(answer.content ?? {})[0] ?? "",
             fields: fieldsOf(schemaIn(answer)),
           })),
-        refusals: all.flatMap(({ status, answer }) =>
-          answer["x-codes"] ? [{ status, codes: answer["x-codes"] }] : [],
-        ),
+        refusals: Object.entries(refusals).map(([status, codes]) => ({ status, codes })),
       };
       return { tags: raw.tags ?? [], operation };
     }),

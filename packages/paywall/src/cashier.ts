@@ -38,12 +38,8 @@ import { MppCharges, type MppOptions } from "./mpp.ts";
 import { findAmong, PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
 import { facilitatorOf, readProof, UsdcScheme } from "./protocol.ts";
 import { ReceiptIssuer, type ReceiptOptions } from "./receipts.ts";
-import {
-  isMetered,
-  type PaidRequest,
-  type PaidResource,
-  type PresentedPayment,
-} from "./resource.ts";
+import type { PaymentKind } from "./payment.ts";
+import { priceOf, type PaidRequest, type PaidResource, type PresentedPayment } from "./resource.ts";
 import { EXACT_EIP3009, type PaywallScheme, UPTO } from "./scheme.ts";
 import { OneProcessStore, type PaywallStore } from "./store.ts";
 
@@ -148,7 +144,7 @@ export class Cashier {
     error = "Payment required",
   ): Promise<PaymentRequired> {
     await this.ready();
-    const accepts = await this.#accepts(resource);
+    const accepts = await this.#accepts(resource, request);
     return this.#server.createPaymentRequiredResponse(
       accepts,
       {
@@ -165,13 +161,13 @@ export class Cashier {
 
   /**
    * Charges for one request. `beforeSettle` runs once the proof matches the terms and before money moves:
-   * work that may fail is done there, so that a failure costs the caller nothing. With a maximum nothing is
-   * settled here; the caller settles the returned `metered` charge.
+   * work that may fail is done there, so that a failure costs the caller nothing. It gets the kind of the charge
+   * that follows. With a maximum nothing is settled here; the caller settles the returned `metered` charge.
    */
   async charge(
     resource: PaidResource,
     request: PaidRequest,
-    beforeSettle: () => Promise<void>,
+    beforeSettle: (kind: PaymentKind) => Promise<void>,
   ): Promise<Charge> {
     const networks = this.#networkIds(resource);
     const { price, payTo = this.#deps.payTo } = resource;
@@ -179,7 +175,7 @@ export class Cashier {
     const isAgain = resource.again !== undefined && request.method === "GET";
     const signIn = isAgain ? await this.#again?.signIn(request, resourceKey, networks) : undefined;
     if (signIn?.isAllowed === true) {
-      await beforeSettle();
+      await beforeSettle("again");
       return { kind: "again", headers: {}, payer: signIn.payer, network: signIn.network };
     }
     const required = await this.required(resource, request);
@@ -204,8 +200,8 @@ export class Cashier {
       required,
       version,
     };
-    if (isMetered(resource)) return this.#meter.begin(payment, beforeSettle);
-    await beforeSettle();
+    if (this.#isMaximum(terms)) return this.#meter.begin(payment, () => beforeSettle("metered"));
+    await beforeSettle("settled");
     return this.#settlePayment(payment, terms.amount);
   }
 
@@ -230,12 +226,21 @@ export class Cashier {
   readonly #networkIds = (resource: PaidResource) =>
     this.#deps.networks.map(({ id }) => id).filter((id) => resource.networks?.includes(id) ?? true);
 
-  async #accepts(resource: PaidResource): Promise<PaymentRequirements[]> {
-    const { price } = resource;
+  /** Whether the payer signs a maximum of which the amount used is charged. */
+  readonly #isMaximum = ({ scheme }: PaymentRequirements): boolean =>
+    this.#deps.schemes.some(({ name, isMetered: isMaximum }) => isMaximum && name === scheme);
+
+  async #accepts(resource: PaidResource, request: PaidRequest): Promise<PaymentRequirements[]> {
     const ids = this.#networkIds(resource);
     const entries = this.#deps.schemes
-      .filter((scheme) => (scheme.isMetered ?? false) === isMetered(resource))
-      .flatMap((scheme) => ids.map((network) => ({ scheme, network })))
+      .flatMap((scheme) => {
+        const price = priceOf(resource, request, scheme);
+        return price === undefined ? [] : ids.map((network) => ({ scheme, network, price }));
+      })
+      // Clients that take the first offer pay only for what they use.
+      .sort(
+        (left, right) => Number(right.scheme.isMetered ?? 0) - Number(left.scheme.isMetered ?? 0),
+      )
       .filter(({ scheme, network }) => {
         const kind = this.#server.getSupportedKind(2, network, scheme.name);
         // A payer cannot sign a maximum without the address of the account that may charge it.
@@ -244,11 +249,11 @@ export class Cashier {
     if (entries.length === 0)
       throw new FacilitatorFault(503, "The facilitator supports none of the requested networks.");
     return this.#server.buildPaymentRequirementsFromOptions(
-      entries.map(({ scheme, network }) => ({
+      entries.map(({ scheme, network, price }) => ({
         scheme: scheme.name,
         network,
         payTo: resource.payTo ?? this.#deps.payTo,
-        price: typeof price === "string" ? price : price.upTo,
+        price,
         maxTimeoutSeconds: resource.maxTimeoutSeconds ?? MAX_TIMEOUT_SECONDS,
         extra: scheme.requirementExtra(this.#networkOf(network)),
       })),
@@ -343,7 +348,7 @@ export class Cashier {
   }
 
   async #settle(
-    { payload, required, resource }: PresentedPayment,
+    { payload, required, terms: signed }: PresentedPayment,
     terms: PaymentRequirements,
   ): Promise<SettleResponse> {
     try {
@@ -353,7 +358,7 @@ export class Cashier {
         required.extensions,
         undefined,
         undefined,
-        isMetered(resource) ? "after-handler" : "before-handler",
+        this.#isMaximum(signed) ? "after-handler" : "before-handler",
       );
     } catch (error) {
       const refusal = refusalIn(error);

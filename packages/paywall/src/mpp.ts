@@ -163,7 +163,8 @@ function proofOf(
   return { kind: "shown", version: "mpp", payload };
 }
 
-const paymentIn = (authorization: string): string | undefined =>
+/** The token of the scheme `Payment` in an `Authorization` header. */
+export const paymentIn = (authorization: string): string | undefined =>
   authorization
     .split(",")
     .map((scheme) => /^\s*payment\s+(\S+)\s*$/i.exec(scheme)?.[1])

@@ -5,9 +5,11 @@ import type { PaidEarlier, Receipt, Settled } from "./answers.ts";
 import type { Metered } from "./meter.ts";
 import { formatAtomic, parseDecimal } from "./money.ts";
 
+/** `settled` before the handler runs, `metered` after it, `again`: paid by an earlier request. */
+export type PaymentKind = "settled" | "metered" | "again";
+
 export class Payment implements Receipt {
-  /** `settled` before the handler runs, `metered` after it, `again`: paid by an earlier request. */
-  readonly kind: "settled" | "metered" | "again";
+  readonly kind: PaymentKind;
   readonly payer: string | undefined;
   readonly network: string;
   /** The transaction hash, where it is settled already; else empty. */
@@ -33,8 +35,8 @@ export class Payment implements Receipt {
 
   /**
    * Sets the amount used: USDC as a decimal string, or atomic units. Once per request, on a route with a
-   * maximum; "0" charges nothing. Where nothing is to be charged any more (signed in, or settled for an
-   * earlier request with the same proof), it has no effect.
+   * maximum; "0" charges nothing. Where nothing is to be charged any more (signed in, paid in full before the
+   * handler, or settled for an earlier request with the same proof), it has no effect.
    */
   charge(used: string | bigint): void {
     const parsed =

@@ -5,19 +5,22 @@
  */
 import { existsSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { SIGN_IN_WITH_X } from "@x402/extensions/sign-in-with-x";
 import fp from "fastify-plugin";
 import type {
   FastifyInstance,
   FastifyReply,
   FastifyRequest,
   preHandlerAsyncHookHandler,
+  preValidationAsyncHookHandler,
 } from "fastify";
 import { againMs } from "./again.ts";
 import { type Cashier, cashier, networkFacts, type CashierOptions } from "./cashier.ts";
 import { readHostName } from "./host.ts";
+import { paymentIn } from "./mpp.ts";
 import type { PaymentNetwork } from "./networks.ts";
 import { payPage } from "./pay-page.ts";
-import { Payment } from "./payment.ts";
+import { Payment, type PaymentKind } from "./payment.ts";
 import { isMetered, type PaidRequest, type PaidResource } from "./resource.ts";
 import { EXACT_EIP3009, isForVersion1, type PaywallScheme, UPTO } from "./scheme.ts";
 import { Serving } from "./serving.ts";
@@ -25,9 +28,9 @@ import { Serving } from "./serving.ts";
 export interface PaywallRoute extends PaidResource {
   /**
    * Work that may fail, done once a matching proof was received and before it is settled: an error here costs
-   * the caller nothing. Results can be kept on the request.
+   * the caller nothing. Results can be kept on the request. `kind`: how the request will be paid.
    */
-  prepare?: (request: FastifyRequest, reply: FastifyReply) => Promise<void>;
+  prepare?: (request: FastifyRequest, reply: FastifyReply, kind: PaymentKind) => Promise<void>;
 }
 
 export interface PaywallOptions extends Omit<CashierOptions, "onFault"> {
@@ -63,7 +66,7 @@ export type { Receipt } from "./answers.ts";
 export { Cashier, cashier, type CashierOptions, type Charge } from "./cashier.ts";
 export type { MppOptions } from "./mpp.ts";
 export { PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
-export { Payment } from "./payment.ts";
+export { Payment, type PaymentKind } from "./payment.ts";
 export type { ReceiptOptions } from "./receipts.ts";
 export type { AgainOptions, PaidResource, RoutePrice } from "./resource.ts";
 export { EXACT_EIP3009, EXACT_PERMIT2, type PaywallScheme, UPTO } from "./scheme.ts";
@@ -93,8 +96,8 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
         .send(target);
     // A HEAD response has no body to sell, so a proof in it is ignored.
     if (request.method === "HEAD") target.headers = {};
-    const charge = await charges.charge(resource, target, async () =>
-      resource.prepare?.(request, reply),
+    const charge = await charges.charge(resource, target, async (kind) =>
+      resource.prepare?.(request, reply, kind),
     );
     reply.headers(charge.headers);
     if (charge.kind !== "unpaid" && charge.kind !== "refused") {
@@ -122,6 +125,15 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
       .send(charge.body);
   };
 
+  /**
+   * A request without a proof gets the price before its parameters are validated: who asks for the price need not
+   * know them yet. With a proof they are validated first, so that no invalid request is charged for.
+   */
+  const showPrice: preValidationAsyncHookHandler = async (request, reply) =>
+    request.method === "HEAD" || !hasProof(request.headers)
+      ? takePayment.call(app, request, reply)
+      : undefined;
+
   app.addHook("onRoute", (route) => {
     const resource = route.config?.paywall;
     if (!resource) return;
@@ -132,6 +144,7 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
     // Last of the preHandlers: a caller does not pay for a request that another hook would refuse.
     const hooks = [route.preHandler ?? []].flat();
     if (hooks.includes(takePayment)) return;
+    route.preValidation = [...[route.preValidation ?? []].flat(), showPrice];
     route.preHandler = [...hooks, takePayment];
     // Last of the onSend hooks: the amount used is settled once the response is ready.
     route.onSend = [...[route.onSend ?? []].flat(), serving.end];
@@ -201,6 +214,13 @@ function originOf({ protocol, host }: FastifyRequest): string | undefined {
   if (readHostName(host) === undefined || !/^https?$/.test(protocol)) return undefined;
   return new URL(`${protocol}://${host}`).origin;
 }
+
+/** What may prove a payment: of this request, or of an earlier one. */
+const PROOF_HEADERS = ["payment-signature", "x-payment", SIGN_IN_WITH_X];
+
+const hasProof = ({ authorization = "", ...headers }: FastifyRequest["headers"]): boolean =>
+  paymentIn(authorization) !== undefined ||
+  PROOF_HEADERS.some((name) => headers[name] !== undefined);
 
 const isBrowser = (request: FastifyRequest): boolean =>
   request.method === "GET" && /\btext\/html\b/.test(request.headers.accept ?? "");

@@ -3,7 +3,16 @@ import type { PaymentPayload, PaymentRequired, PaymentRequirements } from "@x402
 import type { ProofVersion } from "./protocol.ts";
 
 /** USDC as a decimal string; or a maximum, where the handler sets the amount that was used. */
-export type RoutePrice = string | { upTo: string };
+export type RoutePrice =
+  | string
+  | {
+      upTo: string;
+      /**
+       * The price of this request where it is known before the work. Payers that cannot sign a maximum (`exact`,
+       * MPP) pay it in full before the handler runs. Undefined: such payers cannot pay for it.
+       */
+      fixed?: (request: PaidRequest) => string | undefined;
+    };
 
 export interface PaidResource {
   price: RoutePrice;
@@ -50,5 +59,16 @@ export interface PresentedPayment {
   version: ProofVersion;
 }
 
+/** Whether the handler sets the amount that was used, at least for payers that sign a maximum. */
 export const isMetered = ({ price }: Pick<PaidResource, "price">): boolean =>
   typeof price !== "string";
+
+/** What payers sign for with a scheme of this kind: a maximum, or the whole price. Undefined: not offered. */
+export const priceOf = (
+  { price }: Pick<PaidResource, "price">,
+  request: PaidRequest,
+  { isMetered: signsMaximum = false }: { isMetered?: boolean },
+): string | undefined => {
+  if (typeof price === "string") return signsMaximum ? undefined : price;
+  return signsMaximum ? price.upTo : price.fixed?.(request);
+};

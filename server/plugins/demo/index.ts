@@ -3,7 +3,8 @@ import type { FastifyRequest } from "fastify";
 import { ApiError } from "../../errors.ts";
 import type { PaywallRoute } from "../../../packages/paywall/src/paywall.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
-import { Type } from "typebox";
+import { Type, type Static } from "typebox";
+import { Value } from "typebox/value";
 import { formatAtomic } from "../../core/money.ts";
 import { NetworkId, Nullable, Timestamp } from "../../schemas/common.ts";
 
@@ -23,6 +24,16 @@ const ChainStats = Type.Object({
   transactions: Type.Integer({ description: "In the latest block" }),
   meanBlockTimeSeconds: Nullable(Type.Number({ description: "Over the last `blocksSampled`" })),
   blocksSampled: Type.Integer(),
+});
+
+const DEFAULT_BLOCKS = "10";
+const BlockCount = Type.String({
+  pattern: "^([1-9]|[1-4][0-9]|50)$",
+  description: `Default ${DEFAULT_BLOCKS}`,
+});
+const BlockRange = Type.Object({
+  from: Type.String({ pattern: "^(0|[1-9][0-9]{0,14})$", description: "Height" }),
+  count: Type.Optional(BlockCount),
 });
 
 const Blocks = Type.Object({
@@ -105,8 +116,24 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
   );
 
+  // Read before anything is settled, as above.
+  const read = new WeakMap<FastifyRequest, Awaited<ReturnType<typeof blocksFrom>>>();
+  const priceOfBlocks = (count: bigint): bigint => {
+    const price = PRICE_PER_BLOCK_ATOMIC * count;
+    // An amount that is too small to settle is free.
+    return price < app.config.minPaymentAtomic ? 0n : price;
+  };
   const blocksPaywall: PaywallRoute = {
-    price: { upTo: formatAtomic(PRICE_PER_BLOCK_ATOMIC * BigInt(MAX_BLOCKS)) },
+    price: {
+      upTo: formatAtomic(PRICE_PER_BLOCK_ATOMIC * BigInt(MAX_BLOCKS)),
+      // For payers that cannot sign a maximum (exact, MPP).
+      fixed: ({ url }) => {
+        const count = new URL(url).searchParams.get("count") ?? DEFAULT_BLOCKS;
+        if (!Value.Check(BlockCount, count)) return undefined;
+        const price = priceOfBlocks(BigInt(count));
+        return price === 0n ? undefined : formatAtomic(price);
+      },
+    },
     networks: [network.id],
     description: `Blocks of ${network.name}, paid by the block`,
     mimeType: "application/json",
@@ -114,36 +141,42 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     tags: ["data", "chain"],
     // The response is a range of existing blocks, which never changes, so a repeat within an hour needs no new payment.
     again: { for: "1h" },
-  };
-  app.get(
-    `/api/${network.slug}-blocks`,
-    {
-      config: { auth: "public", paywall: blocksPaywall, errors: ["chain_unavailable"] },
-      schema: {
-        tags: ["demo"],
-        operationId: "getBlocks",
-        summary: `Blocks of ${network.name} for ${formatAtomic(PRICE_PER_BLOCK_ATOMIC)} USDC each (x402, scheme upto)`,
-        description:
-          "The payer signs for the maximum and is charged only for the returned blocks. After a payment, the payer may fetch the same URL again for an hour by signing in (sign-in-with-x).",
-        querystring: Type.Object({
-          from: Type.String({ pattern: "^(0|[1-9][0-9]{0,14})$", description: "Height" }),
-          count: Type.Optional(
-            Type.String({ pattern: "^([1-9]|[1-4][0-9]|50)$", description: "Default 10" }),
-          ),
-        }),
-        response: { 200: Blocks, 402: PaymentRequiredAnswer },
-      },
-    },
-    async (request) => {
-      const { from, count = "10" } = request.query;
+    prepare: async (request, _reply, kind) => {
+      const { from, count = DEFAULT_BLOCKS } = request.query as Static<typeof BlockRange>;
       const found = await blocksFrom(blocks, BigInt(from), Number(count)).catch(
         (cause: unknown) => {
           throw new ApiError("chain_unavailable", { cause });
         },
       );
-      const price = PRICE_PER_BLOCK_ATOMIC * BigInt(found.length);
-      // An amount that is too small to settle is free.
-      request.payment?.charge(price < app.config.minPaymentAtomic ? 0n : price);
+      if (kind === "settled" && found.length === 0)
+        throw new ApiError("not_found", {
+          detail: "The chain has not reached the last of these blocks. Nothing was paid.",
+        });
+      read.set(request, found);
+    },
+  };
+  app.get(
+    `/api/${network.slug}-blocks`,
+    {
+      config: {
+        auth: "public",
+        paywall: blocksPaywall,
+        errors: ["chain_unavailable", "not_found"],
+      },
+      schema: {
+        tags: ["demo"],
+        operationId: "getBlocks",
+        summary: `Blocks of ${network.name} for ${formatAtomic(PRICE_PER_BLOCK_ATOMIC)} USDC each (x402, MPP)`,
+        description:
+          "A payer may sign for the maximum (scheme upto) and is charged only for the returned blocks, or pay for the requested blocks in advance (scheme exact, or MPP). After a payment, the payer may fetch the same URL again for an hour by signing in (sign-in-with-x).",
+        querystring: BlockRange,
+        response: { 200: Blocks, 402: PaymentRequiredAnswer },
+      },
+    },
+    async (request) => {
+      const found = read.get(request);
+      if (!found) throw new Error("paid, but nothing was read");
+      request.payment?.charge(priceOfBlocks(BigInt(found.length)));
       return { network: network.id, blocks: found };
     },
   );

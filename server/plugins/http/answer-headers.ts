@@ -7,6 +7,11 @@ interface Header {
   required?: boolean;
   schema: Schema;
   applies: (route: DeclaredRoute, status: number) => boolean;
+  /**
+   * A header of nearly every response. The document's introduction describes it, because generators write code for
+   * each header of each response of each route.
+   */
+  isGeneral?: true;
 }
 
 const RATED: Header["applies"] = (_route, status) => status !== 408 && status !== 431;
@@ -16,21 +21,25 @@ const HEADERS: Record<string, Header> = {
     description: "The id of this request in the log; include it when you report a problem",
     schema: { type: "string" },
     applies: () => true,
+    isGeneral: true,
   },
   "RateLimit-Limit": {
     description: "Requests per minute of the tightest limit that applies",
     schema: { type: "integer" },
     applies: RATED,
+    isGeneral: true,
   },
   "RateLimit-Remaining": {
     description: "Remaining requests",
     schema: { type: "integer" },
     applies: RATED,
+    isGeneral: true,
   },
   "RateLimit-Reset": {
     description: "Seconds until all requests are available again",
     schema: { type: "integer" },
     applies: RATED,
+    isGeneral: true,
   },
   "Retry-After": {
     description: "Seconds to wait before the same request may succeed",
@@ -54,6 +63,16 @@ const HEADERS: Record<string, Header> = {
   },
 };
 
+const SPECIAL = Object.fromEntries(
+  Object.entries(HEADERS).filter(([, { isGeneral }]) => !isGeneral),
+);
+
+/** For the introduction of the document. */
+export const GENERAL_HEADERS = Object.entries(HEADERS)
+  .filter(([, { isGeneral }]) => isGeneral)
+  .map(([name, { description }]) => `\`${name}\` (${description.toLowerCase()})`)
+  .join(", ");
+
 /** The names of the headers that a response of this status may have. */
 export function headerNames(route: DeclaredRoute, status: number): string[] {
   const own = Object.entries(route.config.answerHeaders ?? {});
@@ -63,27 +82,40 @@ export function headerNames(route: DeclaredRoute, status: number): string[] {
   ];
 }
 
-/** The same headers in the form of the OpenAPI document. */
-export function headersOf(route: DeclaredRoute, status: number): object {
+/** Those of them that are not general, in the form of the OpenAPI document; absent if there is none. */
+export function headersOf(route: DeclaredRoute, status: number): { headers?: object } {
   const own = route.config.answerHeaders ?? {};
-  return Object.fromEntries(
-    headerNames(route, status).map((name) => {
+  const names = headerNames(route, status).filter((name) => !HEADERS[name]?.isGeneral);
+  if (names.length === 0) return {};
+  const headers = Object.fromEntries(
+    names.map((name) => {
       const { description } = own[name] ?? {};
       return [
         name,
-        description === undefined
-          ? { $ref: `#/components/headers/${componentName(name)}` }
-          : { description, schema: { type: "string" } },
+        description === undefined ? reference(name) : { description, schema: { type: "string" } },
       ];
     }),
   );
+  return { headers };
 }
+
+/** The headers that a refusal may have on some route, for a range of statuses such as `4XX`. */
+export function headersOfRefusals(range: string): object {
+  const statuses = Array.from({ length: 100 }, (_, nth) => Number(range.charAt(0)) * 100 + nth);
+  const route = { method: "POST", url: "", config: { idempotencyKey: true as const }, schema: {} };
+  const names = Object.keys(SPECIAL).filter((name) =>
+    statuses.some((status) => SPECIAL[name]?.applies(route, status)),
+  );
+  return Object.fromEntries(names.map((name) => [name, reference(name)]));
+}
+
+const reference = (header: string) => ({ $ref: `#/components/headers/${componentName(header)}` });
 
 const componentName = (header: string): string => header.replaceAll("-", "");
 
 export const headerComponents = (): object =>
   Object.fromEntries(
-    Object.entries(HEADERS).map(([name, { applies: _applies, ...header }]) => [
+    Object.entries(SPECIAL).map(([name, { applies: _applies, ...header }]) => [
       componentName(name),
       header,
     ]),

@@ -18,7 +18,6 @@ export class Components {
   readonly #keys = new WeakMap<object, number>();
   readonly #spellings = new Map<string, number>();
   readonly #used = new Map<string, Schema>();
-  readonly #answers = new Map<string, { spelling: string; answer: object }>();
 
   constructor(exported: Record<string, unknown> = wire) {
     for (const [name, schema] of Object.entries(exported)) {
@@ -64,26 +63,9 @@ export class Components {
     return { schema: used };
   }
 
-  /** A response that several routes share; a different one with the same name gets a number. */
-  useAnswer(name: string, answer: object): Schema {
-    const spelling = JSON.stringify(answer);
-    for (let number = 1; ; number += 1) {
-      const tried = number === 1 ? name : `${name}${number}`;
-      const before = this.#answers.get(tried);
-      if (before !== undefined && before.spelling !== spelling) continue;
-      this.#answers.set(tried, { spelling, answer });
-      return { $ref: `#/components/responses/${tried}` };
-    }
-  }
-
   /** The schemas used so far, by name. */
   schemas(): Record<string, Schema> {
     return Object.fromEntries([...this.#used].sort(byName));
-  }
-
-  answers(): Record<string, object> {
-    const answers = [...this.#answers].map(([name, { answer }]) => [name, answer] as const);
-    return Object.fromEntries(answers.sort(byName));
   }
 
   #name(schema: Schema, named: { name: string; schema: Schema }): void {

@@ -5,7 +5,12 @@
 import { ERRORS, type ErrorCode } from "../../errors.ts";
 import { Problem } from "../../schemas/common.ts";
 import { Components, type Schema } from "./components.ts";
-import { headerComponents, headersOf } from "./answer-headers.ts";
+import {
+  GENERAL_HEADERS,
+  headerComponents,
+  headersOf,
+  headersOfRefusals,
+} from "./answer-headers.ts";
 import { refusalsOf, type Credential, type DeclaredRoute } from "./refusals.ts";
 
 /** Using an agent within its rules: the only permission of a connected program. */
@@ -45,7 +50,7 @@ export function openApiDocument(service: Service, routes: readonly DeclaredRoute
     paths,
     components: {
       schemas: components.schemas(),
-      responses: components.answers(),
+      responses: REFUSALS,
       headers: headerComponents(),
       parameters: { IdempotencyKey: IDEMPOTENCY_KEY },
       securitySchemes: {
@@ -88,7 +93,7 @@ export function openApiDocument(service: Service, routes: readonly DeclaredRoute
 const ABOUT =
   "Amounts are decimal strings of USDC, and atomic units inside x402 objects. Every error is an " +
   "`application/problem+json` with a `code` of the catalogue (`GET /api/errors`). Lists are newest first: pass " +
-  "`nextCursor` as `cursor` until it is null.";
+  `\`nextCursor\` as \`cursor\` until it is null. Headers of every response: ${GENERAL_HEADERS}.`;
 
 /** A route's tag must be one of these; a test checks it. */
 const TAGS: Record<string, string> = {
@@ -161,6 +166,7 @@ function operation(route: DeclaredRoute, components: Components): object {
           },
         }),
     responses: answers(route, components),
+    "x-codes": Object.fromEntries(refusalsOf(route)),
   };
 }
 
@@ -181,16 +187,15 @@ function parametersIn(place: "path" | "query" | "header", schema: unknown, compo
   });
 }
 
-/** All responses of the route by status: those that it declares, and its refusals. */
+/**
+ * The responses of the route: those that it declares by status, and its refusals, which all have one shape. They are
+ * declared once for all routes, because generators write code for each status of each route. `x-codes` has the codes.
+ */
 function answers(route: DeclaredRoute, components: Components): object {
   const declared = (route.schema.response ?? {}) as Record<string, Schema>;
   const refusals = refusalsOf(route);
   const { produces } = route.schema;
-  const statuses = [
-    ...Object.keys(declared).map(Number),
-    ...refusals.keys(),
-    ...(produces ? [200] : []),
-  ];
+  const statuses = [...Object.keys(declared).map(Number), ...(produces ? [200] : [])];
   const result: Record<string, object> = {};
   for (const status of new Set(statuses.sort((left, right) => left - right))) {
     const schema = declared[status];
@@ -206,31 +211,37 @@ function answers(route: DeclaredRoute, components: Components): object {
       content["application/problem+json"] = components.useWithExample(
         isProblem && schema ? schema : PROBLEM,
       );
-    const answer = {
+    result[status] = {
       description: described(schema, codes) ?? route.schema.summary ?? "",
-      headers: headersOf(route, status),
+      ...headersOf(route, status),
       ...(Object.keys(content).length > 0 ? { content } : {}),
-      ...(codes.length > 0 ? { "x-codes": codes } : {}),
     };
-    // Most routes share the same few refusals.
-    result[status] = isProblem ? components.useAnswer(nameOf(codes), answer) : answer;
   }
+  // Always named in the document: it is the schema of the shared refusals.
+  components.useWithExample(PROBLEM);
+  for (const [range, { name }] of Object.entries(RANGES))
+    result[range] = { $ref: `#/components/responses/${name}` };
   return result;
 }
 
 const PROBLEM = Problem as unknown as Schema;
 
-const MOST_CODES_IN_A_NAME = 2;
+/** The refusals of every route, by range of statuses. */
+const RANGES = {
+  "4XX": { name: "RefusedRequest", description: "Refused; `x-codes` of the operation lists why" },
+  "5XX": { name: "FailedRequest", description: "Failed; `x-codes` of the operation lists why" },
+};
 
-function nameOf(codes: readonly ErrorCode[]): string {
-  const names = codes
-    .slice(0, MOST_CODES_IN_A_NAME)
-    .map((code) =>
-      code.replaceAll(/(?:^|_)([a-z0-9])/g, (_match, letter: string) => letter.toUpperCase()),
-    );
-  const more = codes.length - names.length;
-  return `${names.join("Or")}${more > 0 ? `Or${more}More` : ""}`;
-}
+const REFUSALS = Object.fromEntries(
+  Object.entries(RANGES).map(([range, { name, description }]) => [
+    name,
+    {
+      description,
+      headers: headersOfRefusals(range),
+      content: { "application/problem+json": { schema: { $ref: "#/components/schemas/Problem" } } },
+    },
+  ]),
+);
 
 const isProblemSchema = ({ properties }: Schema): boolean =>
   properties !== undefined &&

@@ -45,6 +45,8 @@ export interface PayRequest {
   refusal?: TargetRefusal;
   /** Set when the payee prescribes the nonce (MPP). A nonce that was used before is refused. */
   nonce?: Hex;
+  /** Used instead of a random nonce, and as new as one: it binds the payment to the seller's route. */
+  boundNonce?: Hex;
   /** How it is paid, and the seller's terms. A spend transfers the token directly. */
   scheme?: Scheme;
   extra?: Fields;
@@ -250,7 +252,8 @@ function withoutBalance(
   request: Omit<PayRequest, "to"> & { to: Address | null },
 ): Omit<ReserveRequest, "balance"> {
   const { payer, validForSeconds = MAX_VALID_SECONDS, scheme = TOKEN_SCHEME, ...rest } = request;
-  const { balance: _, requestApproval: _requestApproval, extra: _extra, ...reserveRequest } = rest;
+  const { balance: _, requestApproval: _requestApproval, extra: _extra, ...others } = rest;
+  const { boundNonce: _boundNonce, ...reserveRequest } = others;
   return {
     ...reserveRequest,
     ...(scheme.isMetered === true && { isMaximum: true }),
@@ -278,11 +281,11 @@ const visibleText = (text: string | null | undefined): string | null =>
 
 /** Random, or chosen by the seller (MPP: the hash of its challenge). */
 const nonceFor = (
-  { nonce }: Pick<PayRequest, "nonce">,
+  { nonce, boundNonce }: Pick<PayRequest, "nonce" | "boundNonce">,
   { noncePrefix }: Pick<Scheme, "noncePrefix">,
 ): Pick<ReserveRequest, "nonce" | "prescribed"> =>
   nonce === undefined
-    ? { nonce: `${noncePrefix ?? ""}0x${randomBytes(32).toString("hex")}` }
+    ? { nonce: boundNonce ?? `${noncePrefix ?? ""}0x${randomBytes(32).toString("hex")}` }
     : { nonce, prescribed: true };
 
 /**

@@ -16,6 +16,7 @@ import { chooseTerms, termsOf } from "./choose.ts";
 import { contentOfResponse, isRedirect, sellersAnswer, type UpstreamContent } from "./content.ts";
 import type { PaymentTerms } from "./job.ts";
 import type { SendRequest, TargetRequest } from "./request.ts";
+import { bindRoute } from "./route-binding.ts";
 import type { Offer, OfferedTerms } from "./terms.ts";
 
 type ParsedOffer = { ok: true; offer: Offer } | { ok: false; reason: string };
@@ -55,13 +56,19 @@ function readOffer(value: unknown, x402Version: 1 | 2): ParsedOffer {
     return terms ? [{ ...terms, index }] : [];
   });
   if (accepts.length === 0) return invalid("all of its payment terms are malformed");
+  const resource = isRecord(value["resource"]) ? value["resource"] : undefined;
+  const extensions = isRecord(value["extensions"]) ? value["extensions"] : undefined;
+  const bound = (terms: OfferedTerms): OfferedTerms => {
+    const binding = x402Version === 2 ? bindRoute(terms, { resource, extensions }) : undefined;
+    return binding ? { ...terms, binding } : terms;
+  };
   return {
     ok: true,
     offer: {
       x402Version,
-      accepts,
-      resource: isRecord(value["resource"]) ? value["resource"] : undefined,
-      extensions: isRecord(value["extensions"]) ? value["extensions"] : undefined,
+      accepts: accepts.map(bound),
+      resource,
+      extensions,
       error: typeof value["error"] === "string" ? value["error"].slice(0, 300) : undefined,
     },
   };
@@ -78,10 +85,12 @@ export function offerOf(listing: {
 }
 
 /** The terms that a payment was signed for. */
-export const acceptedAgain = (terms: PaymentTerms): OfferedTerms | undefined =>
-  terms.protocol === "mpp"
-    ? chargeAgain(terms.accepted)
-    : readTerms(terms.accepted, terms.x402Version);
+export function acceptedAgain(terms: PaymentTerms): OfferedTerms | undefined {
+  if (terms.protocol === "mpp") return chargeAgain(terms.accepted);
+  const { binding } = terms;
+  const accepted = readTerms(terms.accepted, terms.x402Version);
+  return accepted && binding ? { ...accepted, binding } : accepted;
+}
 
 /** A malformed entry does not invalidate the others. */
 function readTerms(entry: unknown, x402Version: 1 | 2): OfferedTerms | undefined {

@@ -355,6 +355,7 @@ export function payRequest(
     ...(chosen.terms.protocol === "mpp" && { protocol: "mpp" }),
     accepted: chosen.terms.raw,
     ...(offer.resource ? { resource: offer.resource } : {}),
+    ...(chosen.terms.binding && { binding: chosen.terms.binding }),
     ...(offered !== undefined && { offered }),
   };
   const isEarly =
@@ -373,6 +374,7 @@ export function payRequest(
     extra: chosen.terms.extra,
     validForSeconds: chosen.validForSeconds,
     ...(chosen.terms.nonce !== undefined && { nonce: chosen.terms.nonce }),
+    ...(chosen.terms.binding && { boundNonce: chosen.terms.binding.nonce }),
     ...approvalRequestOf(input),
     requestId: caller.requestId,
     url: readableTarget(target.url, target.mcp),

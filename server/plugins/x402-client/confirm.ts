@@ -257,9 +257,22 @@ function nothingPaid(payment: SignedPayment, failure: Failure): ApiError {
   };
   return new ApiError(codes[failure.how], {
     detail: `${failure.why}. Nothing was paid: the authorization was not used and is no longer valid, and the budget is free again.`,
-    extra: { ...outline(payment, failure), paid: false, amountPaid: "0", txHash: null },
+    extra: {
+      ...outline(payment, failure),
+      paid: false,
+      amountPaid: "0",
+      txHash: null,
+      ...(isFinal(failure) && { retryable: false, suggestion: REFUSED }),
+    },
   });
 }
+
+/** Without a report of a settlement, it is the payment itself that the target refused. */
+const isFinal = ({ how, seen }: Failure): boolean =>
+  how === "refused" && seen?.paymentResponse === undefined;
+
+const REFUSED =
+  "The target refused the payment itself, so the same call is likely to be refused again. Its reason is in `thirdParty`: contact the seller.";
 
 const outline = ({ facts }: SignedPayment, { seen }: Failure) => ({
   paymentId: facts.paymentId,

@@ -46,10 +46,17 @@ function proofHeaders(payment: SignedPayment): Record<string, string> {
     accepted: terms.raw as unknown as PaymentRequirements,
     payload,
   };
+  const resource = offer.resource ? { resource: offer.resource as unknown as ResourceInfo } : {};
+  const { binding } = terms;
+  // With an approval the nonce is the approval's, so the payment is not bound to the route.
+  if (binding?.nonce === authorization.nonce)
+    return {
+      "payment-signature": encode({ ...core, ...resource, extensions: binding.extensions }),
+    };
   const identifier = paymentIdentifier(offer.extensions, payment.key.paymentId);
   const full = encode({
     ...core,
-    ...(offer.resource ? { resource: offer.resource as unknown as ResourceInfo } : {}),
+    ...resource,
     ...(offer.extensions ? { extensions: { ...offer.extensions, ...identifier } } : {}),
   });
   const proof =

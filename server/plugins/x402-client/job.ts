@@ -15,7 +15,7 @@ import type { Lease } from "./budget.ts";
 import type { CacheLookup } from "./cache.ts";
 import type { LedgerEntry } from "./ledger.ts";
 import type { FetchInput, Prepared, SendRequest } from "./request.ts";
-import type { Offer, OfferedTerms } from "./terms.ts";
+import type { Offer, OfferedTerms, RouteBinding } from "./terms.ts";
 import type { ToolTarget } from "./tool-call.ts";
 
 export interface FetchCaller extends Payer {
@@ -78,6 +78,7 @@ export interface PaymentTerms {
   protocol?: "mpp";
   accepted: OfferedTerms["raw"];
   resource?: Record<string, unknown>;
+  binding?: RouteBinding;
   /** The seller's signed offer for these terms, if any. */
   offered?: unknown;
 }

@@ -20,8 +20,18 @@ export interface OfferedTerms {
   /** MPP only: the challenge that the credential repeats, and the nonce that it prescribes. */
   challenge?: PaymentChallenge;
   nonce?: Hex;
+  /** x402 only: what binds a payment to the seller's route, if the seller announces that. */
+  binding?: RouteBinding;
   /** Why it cannot be paid, if reading it already showed that. */
   refused?: ChallengeFault;
+}
+
+/** Binds a payment to the seller's route (route-binding.ts). */
+export interface RouteBinding {
+  /** The nonce of a payment with these extensions. */
+  nonce: Hex;
+  /** The extensions of the proof: all of them, because the nonce is their hash too. */
+  extensions: Record<string, unknown>;
 }
 
 export interface Offer {
