@@ -5,7 +5,7 @@ import type { PaywallRoute } from "../../../packages/paywall/src/paywall.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { Type } from "typebox";
 import { formatAtomic } from "../../core/money.ts";
-import { NetworkId, Nullable, Timestamp } from "../../schemas/common.ts";
+import { NetworkId, Nullable, PaymentRequiredAnswer, Timestamp } from "../../schemas/common.ts";
 
 const PRICE = "0.001";
 const PRICE_PER_BLOCK_ATOMIC = 1_000n;
@@ -38,16 +38,6 @@ const Blocks = Type.Object({
     { description: "Absent if the chain has not reached the last of them" },
   ),
 });
-
-/** Defined by the protocol: see the PAYMENT-REQUIRED header. A failed settle returns it too. */
-const PaymentRequiredAnswer = Type.Object(
-  {
-    x402Version: Type.Integer(),
-    error: Type.String(),
-    accepts: Type.Optional(Type.Array(Type.Object({}, { additionalProperties: true }))),
-  },
-  { additionalProperties: true },
-);
 
 const EXAMPLE = {
   height: 1204551,
