@@ -224,8 +224,8 @@ t.test("the whole story", async (t) => {
     await other.getByRole("button", { name: "Sign and save changes" }).click();
     const dialog = other.getByRole("dialog");
     await dialog.getByText("You declined in your wallet. Nothing was signed").waitFor();
-    await dialog.getByText("50.00 USDC").waitFor();
-    await dialog.getByText("500.00 USDC").waitFor();
+    await dialog.getByText("50.00 USDC", { exact: true }).waitFor();
+    await dialog.getByText("500.00 USDC (your wallet shows 500000000)").waitFor();
     await dialog.getByRole("button", { name: "Cancel" }).click();
     await other.getByText("You did not sign. Nothing was changed.").waitFor();
     t.equal(await other.getByLabel("Daily limit").inputValue(), "500", "the input is kept");
