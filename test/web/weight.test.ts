@@ -42,7 +42,7 @@ async function addAgents(world: WebWorld, owner: SignedInOwner, count: number): 
   await world.app.pool.query(
     `INSERT INTO agents (id, owner_id, name, network, wallet_address, daily_limit, created_at, updated_at)
      SELECT 'agt_' || lpad(n::text, 26, '0'), owner_id, 'agent-' || lpad(n::text, 3, '0'), network,
-            '0x' || lpad(to_hex(n), 40, 'a'), daily_limit, created_at + n * interval '1 second', updated_at
+            '0x' || lpad(to_hex(n), 40, '0'), daily_limit, created_at + n * interval '1 second', updated_at
        FROM agents, generate_series(1, $2) n WHERE id = $1`,
     [id, count - 1],
   );

@@ -22,7 +22,7 @@ export default function SigningDialog({ signing }: { signing: Signing }): ReactN
       <Stack>
         <NoticeText notice={signing.notice} signer={signing.signer} />
         {changes.length > 0 ? <Changes changes={changes} /> : <p>The rules do not change.</p>}
-        {step !== "sending" && <ToSign typedData={signing.typedData} />}
+        {step !== "sending" && <ToSign isScrolled typedData={signing.typedData} />}
         <NextStep signing={signing} />
       </Stack>
     </Dialog>

@@ -7,10 +7,22 @@ import { useNetworkOfChain } from "../info.ts";
 import styles from "./ToSign.module.css";
 
 /** Every field of a document that a wallet is about to show: in plain form, and in the wallet's form. */
-export function ToSign({ typedData }: { typedData: TypedData }): ReactNode {
+export function ToSign({
+  typedData,
+  isScrolled = false,
+}: {
+  typedData: TypedData;
+  /** In a dialog, whose buttons stay visible below. */
+  isScrolled?: boolean;
+}): ReactNode {
   const network = useNetworkOfChain(Number(typedData.domain["chainId"]));
   return (
-    <section className={styles.fields} aria-label="What your wallet shows" tabIndex={0}>
+    <section
+      className={styles.fields}
+      data-scrolled={isScrolled || undefined}
+      aria-label="What your wallet shows"
+      tabIndex={isScrolled ? 0 : undefined}
+    >
       <Fields fields={fieldsToSign(typedData, network)} />
     </section>
   );
