@@ -123,20 +123,18 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         errors: ["origin_not_allowed", "invalid_address"],
       },
       schema: {
-        tags: ["local"],
-        operationId: "signDemoTransfer",
-        summary: "The demo wallet's signature of a payment, for the pay page",
+        hide: true,
         body: DemoTransfer,
         response: { 200: DemoSignature },
       },
     },
     async (request, reply) => {
-      // Only for our own pages: another site that is open in the same browser gets no signature.
-      app.requireOwnOrigin(request);
-      reply.removeHeader("access-control-allow-origin").header("cache-control", "no-store");
       const { to, value, validAfter, validBefore, nonce } = request.body;
       const payee = parseAddress(to);
       if (!payee.ok) throw new ApiError("invalid_address", { detail: `body.to ${payee.reason}` });
+      // Only for our own pages: another site that is open in the same browser gets no signature.
+      app.requireOwnOrigin(request);
+      reply.removeHeader("access-control-allow-origin").header("cache-control", "no-store");
       const { usdc, chainId } = network;
       const { name, version, address: verifyingContract } = usdc;
       const signature = await demoOwner.signTypedData({

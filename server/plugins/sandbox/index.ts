@@ -19,7 +19,6 @@ const FORECAST = { city: "Lisbon", celsius: 21, sky: "clear" };
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   if (!app.config.local) return;
   const { network } = app.chains.default;
-  const tags = ["local"];
   const sold = (what: Pick<PaywallRoute, "price" | "description">): PaywallRoute => ({
     ...what,
     networks: [network.id],
@@ -34,9 +33,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     {
       config: { auth: "public", paywall: weather },
       schema: {
-        tags,
-        operationId: "getSandboxWeather",
-        summary: "A made-up forecast for 0.01 USDC (x402)",
+        hide: true,
         response: { 200: Forecast, 402: PaymentRequiredAnswer },
       },
     },
@@ -52,9 +49,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     {
       config: { auth: "public", paywall: words },
       schema: {
-        tags,
-        operationId: "getSandboxWords",
-        summary: `Words for ${formatAtomic(PRICE_PER_WORD_ATOMIC)} USDC each (x402, scheme upto)`,
+        hide: true,
         querystring: Type.Object({
           count: Type.Optional(
             Type.String({ pattern: "^([1-9]|[1-4][0-9]|50)$", description: "Default 8" }),
@@ -82,9 +77,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     {
       config: { auth: "public", paywall: broken, errors: ["upstream_error"] },
       schema: {
-        tags,
-        operationId: "getSandboxFailure",
-        summary: "Takes 0.002 USDC and then fails (x402)",
+        hide: true,
         response: { 200: Forecast, 402: PaymentRequiredAnswer },
       },
     },
