@@ -39,6 +39,7 @@ import listings from "./plugins/listings/index.ts";
 import x402Client from "./plugins/x402-client/index.ts";
 import marketplace from "./plugins/marketplace/index.ts";
 import paywall from "./plugins/paywall/index.ts";
+import sandbox from "./plugins/sandbox/index.ts";
 import demo from "./plugins/demo/index.ts";
 import oauth from "./plugins/oauth/index.ts";
 import agentTools from "./plugins/agent-tools/index.ts";
@@ -96,6 +97,7 @@ const MODULES = [
   x402Client,
   marketplace,
   paywall,
+  sandbox,
   demo,
   oauth,
   agentTools,

@@ -20,6 +20,7 @@ import {
   pageQuery,
   Id,
   Described,
+  OneOf,
 } from "./common.ts";
 import { KeyAuthorization, PolicyAuthorization } from "./orders.ts";
 
@@ -224,6 +225,15 @@ export const AgentPage = Page(Agent);
 export const AgentListQuery = Strict({
   ...pageQuery,
   archived: Type.Optional(Flag),
+  search: Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: 100,
+      pattern: "^[^\\u0000]*$",
+      description: "A part of the name, ignoring case, or the whole wallet address",
+    }),
+  ),
+  status: Type.Optional(OneOf(["active", "paused"], "Without expired and archived agents")),
 });
 
 export const ApiKeyInfo = Type.Object({

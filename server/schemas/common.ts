@@ -249,3 +249,13 @@ export const joinedAnswer = {
 };
 
 export type { TObject };
+
+/** Defined by the protocol: see the PAYMENT-REQUIRED header. A failed settle returns it too. */
+export const PaymentRequiredAnswer = Type.Object(
+  {
+    x402Version: Type.Integer(),
+    error: Type.String(),
+    accepts: Type.Optional(Type.Array(Type.Object({}, { additionalProperties: true }))),
+  },
+  { additionalProperties: true },
+);

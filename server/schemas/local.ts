@@ -1,5 +1,14 @@
 import { Type } from "typebox";
-import { AddressInput, AddressOutput, Amount, Strict, TxHash, Hex32, Described } from "./common.ts";
+import {
+  AddressInput,
+  AddressOutput,
+  Amount,
+  Described,
+  Digits,
+  Hex32,
+  Strict,
+  TxHash,
+} from "./common.ts";
 
 export const FaucetRequest = Strict({ address: AddressInput, amount: Type.Optional(Amount) });
 export const FaucetAnswer = Type.Object({
@@ -8,6 +17,16 @@ export const FaucetAnswer = Type.Object({
   address: AddressOutput,
   amount: Amount,
 });
+
+/** A transfer of the local chain's USDC from the demo wallet (EIP-3009), integers as strings. */
+export const DemoTransfer = Strict({
+  to: AddressInput,
+  value: Digits,
+  validAfter: Digits,
+  validBefore: Digits,
+  nonce: Hex32,
+});
+export const DemoSignature = Type.Object({ signature: Type.String() });
 
 /** Data for the web app's demo wallet. The key works on the local chain only. */
 export const LocalInfo = Type.Object({

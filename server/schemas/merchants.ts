@@ -15,6 +15,7 @@ import {
   pageQuery,
   Problem,
   Strict,
+  ThirdParty,
   Timestamp,
   TxHash,
   TypedDataTypes,
@@ -106,6 +107,13 @@ const settlement = {
   payer: AddressOutput,
   amount: Amount,
   maximum: Nullable(Amount, "The signed maximum, if less may be charged"),
+  thirdParty: ThirdParty({
+    url: Nullable(
+      Type.String(),
+      "What was sold, as the payment names it, not verified; null if it does not",
+    ),
+    method: Nullable(Type.String(), "Null if the payment does not name it"),
+  }),
   txHash: Nullable(TxHash),
   final: Type.Boolean({ description: "Final: no reorganisation can reverse it" }),
   errorReason: Nullable(Type.String()),

@@ -23,6 +23,11 @@ export const SecondWalletOrder = Strict({
 });
 export const MoveOwnerOrder = Strict({ from: AddressOutput, to: AddressOutput, ...singleUse });
 
+const SecondSignature = Type.String({
+  pattern: "^0x([0-9a-fA-F]{2}){1,8192}$",
+  description: "The same order, signed by the recovery wallet",
+});
+
 export const SecondBody = Strict({
   address: Nullable({
     ...AddressInput,
@@ -36,7 +41,17 @@ export const SecondBody = Strict({
       description: "The chain whose contract it is; 0 for a key",
     }),
   ),
-  authorization: Type.Optional(Strict({ order: SecondWalletOrder, signature: OrderSignature })),
+  authorization: Type.Optional(
+    Strict({
+      order: SecondWalletOrder,
+      signature: OrderSignature,
+      secondSignature: Type.Optional({
+        ...SecondSignature,
+        description:
+          "The same order, signed by the wallet that it names; required unless it removes the recovery wallet",
+      }),
+    }),
+  ),
 });
 
 export const MoveBody = Strict({
@@ -44,10 +59,7 @@ export const MoveBody = Strict({
     Strict({
       order: MoveOwnerOrder,
       signature: OrderSignature,
-      secondSignature: Type.String({
-        pattern: "^0x([0-9a-fA-F]{2}){1,8192}$",
-        description: "The same order, signed by the recovery wallet",
-      }),
+      secondSignature: SecondSignature,
     }),
   ),
 });

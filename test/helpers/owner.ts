@@ -81,13 +81,17 @@ export async function signIn(
 export async function signOrder(
   account: Pick<PrivateKeyAccount, "signTypedData">,
   answer: unknown,
-): Promise<{ order: unknown; signature: Hex } | undefined> {
+  /** A wallet that signs the same order, such as the recovery wallet that it names. */
+  second?: Pick<PrivateKeyAccount, "signTypedData">,
+): Promise<{ order: unknown; signature: Hex; secondSignature?: Hex } | undefined> {
   const { order, typedData } = answer as {
     order?: unknown;
     typedData?: Parameters<PrivateKeyAccount["signTypedData"]>[0];
   };
   if (order === undefined || typedData === undefined) return undefined;
-  return { order, signature: await account.signTypedData(typedData) };
+  const signature = await account.signTypedData(typedData);
+  const secondSignature = await second?.signTypedData(typedData);
+  return { order, signature, ...(secondSignature && { secondSignature }) };
 }
 
 // A concurrent change makes the order outdated; then the newer one is signed, at most this often.
@@ -98,10 +102,11 @@ async function withSignature<Answer>(
   account: Pick<PrivateKeyAccount, "signTypedData">,
   body: object,
   exchange: { send: (body: object) => Promise<Answer>; read: (answer: Answer) => unknown },
+  second?: Pick<PrivateKeyAccount, "signTypedData">,
 ): Promise<Answer> {
   let answer = await exchange.send(body);
   for (let count = 0; count < MAX_SIGNATURES; count += 1) {
-    const authorization = await signOrder(account, exchange.read(answer));
+    const authorization = await signOrder(account, exchange.read(answer), second);
     if (!authorization) break;
     answer = await exchange.send({ ...body, authorization });
   }
@@ -115,6 +120,7 @@ export function asOwner(
   app: Pick<FastifyInstance, "inject">,
   owner: Pick<SignedInOwner, "account" | "headers">,
   request: { method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE"; url: string; body?: unknown },
+  second?: Pick<PrivateKeyAccount, "signTypedData">,
 ): Promise<Injected> {
   const { method, url, body } = request;
   const send = (payload: unknown) =>
@@ -127,7 +133,19 @@ export function asOwner(
   if (typeof body !== "object" || body === null) return send(body);
   const read = (answer: Injected): unknown =>
     answer.statusCode === 403 || answer.statusCode === 409 ? answer.json() : {};
-  return withSignature(owner.account, body, { send, read });
+  return withSignature(owner.account, body, { send, read }, second);
+}
+
+/** Names the owner's recovery wallet, which signs as well; null removes it. */
+export async function nameRecoveryWallet(
+  app: Pick<FastifyInstance, "inject">,
+  owner: Pick<SignedInOwner, "account" | "headers">,
+  wallet: PrivateKeyAccount | null,
+): Promise<void> {
+  const body = { address: wallet?.address ?? null };
+  const url = "/api/recovery/second";
+  const answer = await asOwner(app, owner, { method: "PUT", url, body }, wallet ?? undefined);
+  if (answer.statusCode !== 200) throw new Error(answer.body);
 }
 
 /** All sealed wallets as custody reads them, for tests of the stored data. */

@@ -63,6 +63,40 @@ t.test("a merchant's data", async (t) => {
       });
   });
 
+  await t.test("what was sold, as the payment names it", async (t) => {
+    const seller = await signIn(ctx);
+    const { address } = seller.account;
+    await pay(ctx, address, "20000");
+    const newest = async () => {
+      const { items } = await list("?limit=1", seller);
+      return (items[0] as unknown as { thirdParty: object }).thirdParty;
+    };
+    t.same(await newest(), { untrusted: true, url: "http://localhost/paid", method: null });
+    const named = await signedPayment({
+      chain,
+      payer,
+      payTo: address,
+      amount: "30000",
+      extensions: { bazaar: { info: { input: { type: "http", method: "POST" } }, schema: {} } },
+    });
+    const { paymentId } = await post(app, "settle", named);
+    t.match(await newest(), { url: "http://localhost/paid", method: "POST" });
+    const detail = await send(ctx, seller, "GET", `/api/merchant/settlements/${String(paymentId)}`);
+    t.match(detail.body, { thirdParty: { method: "POST" } });
+    // The build before does not write the columns.
+    await database.pool.query(
+      "UPDATE settlements SET resource_url = NULL, resource_method = NULL WHERE id = $1",
+      [paymentId],
+    );
+    t.same(await newest(), { untrusted: true, url: null, method: null });
+    const csv = await app.inject({
+      url: "/api/merchant/settlements.csv",
+      headers: seller.headers,
+    });
+    t.match(csv.body.split("\r\n")[0], /,method,url$/);
+    t.match(csv.body, "http://localhost/paid");
+  });
+
   await t.test("never those of another wallet, nor payments without the facilitator", async (t) => {
     t.same(
       (await list("", rival)).items.map(({ id }) => id),

@@ -7,7 +7,7 @@ import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { deleteOldRows } from "../../server/infra/retention.ts";
 import { testApp, type TestAppOptions } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
-import { asOwner, createAgent, signIn, signOrder } from "../helpers/owner.ts";
+import { createAgent, nameRecoveryWallet, signIn, signOrder } from "../helpers/owner.ts";
 import {
   allow,
   callTool,
@@ -223,11 +223,7 @@ t.test("connections of a former owner end when the agents move", async (t) => {
   const second = privateKeyToAccount(generatePrivateKey());
   const agent = await createAgent(world, owner);
   const connected = await connect(world, owner, agent.id);
-  await asOwner(app, owner, {
-    method: "PUT",
-    url: "/api/recovery/second",
-    body: { address: second.address },
-  });
+  await nameRecoveryWallet(app, owner, second);
   const send = (body: unknown) =>
     app.inject({
       method: "POST",

@@ -361,6 +361,34 @@ t.test("agents", async (t) => {
       );
   });
 
+  await t.test("found by name, address and status, in pages", async (t) => {
+    const searcher = await signIn(service);
+    const made = [];
+    for (const name of ["alpha one", "Alpha_two", "beta 100%"])
+      made.push(await createAgent(service, searcher, { name }));
+    const [first, second] = made;
+    const names = async (query: string) =>
+      (await call("GET", `/api/agents?${query}`, undefined, searcher))
+        .json<{ items: AgentView[] }>()
+        .items.map(({ name }) => name);
+    t.same(await names("search=ALPHA"), ["Alpha_two", "alpha one"]);
+    t.same(await names("search=_"), ["Alpha_two"], "no wildcard");
+    t.same(await names(`search=${encodeURIComponent("%")}`), ["beta 100%"], "no wildcard");
+    t.same(await names(`search=${first?.walletAddress}`), ["alpha one"]);
+    t.same(await names("search=gamma"), []);
+    await call("PATCH", `/api/agents/${second?.id}`, { status: "paused" }, searcher);
+    t.same(await names("status=paused"), ["Alpha_two"]);
+    t.same(await names("status=active&search=alpha"), ["alpha one"]);
+    await database.pool.query("UPDATE agents SET expires_at = now() WHERE id = $1", [first?.id]);
+    t.same(await names("status=active"), ["beta 100%"], "an expired agent is not active");
+    const page = await call("GET", "/api/agents?search=alpha&limit=1", undefined, searcher);
+    const { nextCursor } = page.json<{ nextCursor: string }>();
+    t.same(await names(`search=alpha&cursor=${nextCursor}`), ["alpha one"]);
+    t.same((await call("GET", "/api/agents?search=alpha")).json(), { items: [], nextCursor: null });
+    for (const query of ["search=", "search=%00", "status=expired"])
+      t.equal((await call("GET", `/api/agents?${query}`, undefined, searcher)).statusCode, 422);
+  });
+
   await t.test("archive: not with funds or open payments; then read-only", async (t) => {
     const agent = await createAgent(service, owner);
     const url = `/api/agents/${agent.id}`;

@@ -12,6 +12,7 @@ import { testApp } from "../helpers/app.ts";
 import {
   asOwner,
   createAgent,
+  nameRecoveryWallet,
   signIn,
   type NewTestAgent,
   type SignedInOwner,
@@ -39,10 +40,8 @@ interface ToSign {
 const SECOND = "/api/recovery/second";
 const MOVE = "/api/recovery/move";
 
-async function nameSecond(owner: SignedInOwner, address: string | null) {
-  const answer = await asOwner(app, owner, { method: "PUT", url: SECOND, body: { address } });
-  if (answer.statusCode !== 200) throw new Error(answer.body);
-}
+const nameSecond = (owner: SignedInOwner, wallet: PrivateKeyAccount | null) =>
+  nameRecoveryWallet(app, owner, wallet);
 
 /** An owner with a funded agent, and a recovery wallet with a session. */
 async function family() {
@@ -50,7 +49,7 @@ async function family() {
   const agent = await createAgent(ctx, owner, { dailyLimit: "10", allowlist: [PAYEE] });
   await chain.mint(agent.walletAddress, 10_000_000n);
   const wallet = privateKeyToAccount(generatePrivateKey());
-  await nameSecond(owner, wallet.address);
+  await nameSecond(owner, wallet);
   const second = await signIn(ctx, wallet, owner.account.address);
   return { owner, agent, wallet, second };
 }
@@ -81,17 +80,35 @@ t.test("only the owner's wallet sets the recovery wallet, once per order", async
   t.equal(codeOf(prepared), "owner_signature_required", "a stolen session is not enough");
   const { order, typedData } = prepared.json<ToSign>();
   t.match(order, { owner: owner.account.address, second: thief.address });
-  const signed = async (account: PrivateKeyAccount) => ({
+  const signed = async (account: PrivateKeyAccount, second = thief) => ({
     ...body,
-    authorization: { order, signature: await account.signTypedData(typedData) },
+    authorization: {
+      order,
+      signature: await account.signTypedData(typedData),
+      secondSignature: await second.signTypedData(typedData),
+    },
   });
   t.equal(codeOf(await call(owner, "PUT", SECOND, await signed(thief))), "invalid_signature");
+  const byOwnerTwice = await call(owner, "PUT", SECOND, await signed(owner.account, owner.account));
+  t.equal(codeOf(byOwnerTwice), "invalid_signature", "the wallet that is named did not sign");
+  const { secondSignature: _missing, ...alone } = (await signed(owner.account)).authorization;
+  const byOwnerAlone = await call(owner, "PUT", SECOND, { ...body, authorization: alone });
+  t.match(byOwnerAlone.json(), {
+    code: "validation_failed",
+    errors: [{ path: "body.authorization.secondSignature" }],
+  });
   t.match((await call(owner, "GET", "/api/recovery")).json(), { second: null });
 
-  const other = { ...(await signed(owner.account)), address: PAYEE };
+  const another = privateKeyToAccount(generatePrivateKey());
+  const other = { ...(await signed(owner.account, another)), address: another.address };
   t.equal(codeOf(await call(owner, "PUT", SECOND, other)), "policy_changed", "another wallet");
   const named = await call(owner, "PUT", SECOND, await signed(owner.account));
   t.match(named.json(), { second: { address: thief.address, chainId: 0 } });
+  const { rows } = await pool.query<{ signature: string }>(
+    `SELECT '0x' || encode(second_signature, 'hex') AS signature FROM owner_orders WHERE nonce = $1`,
+    [order["nonce"]],
+  );
+  t.equal(rows[0]?.signature, await thief.signTypedData(typedData), "its signature is kept");
   await nameSecond(owner, null);
   t.equal(codeOf(await call(owner, "PUT", SECOND, await signed(owner.account))), "order_used");
   t.match((await call(owner, "GET", "/api/recovery")).json(), { second: null });
@@ -223,7 +240,7 @@ t.test("the recovery wallet withdraws to the owner's address and no other", asyn
   };
   t.match(await sign(owner.account.address), /^0x/);
   await t.rejects(sign(wallet.address), { code: "policy_not_signed" });
-  await nameSecond(owner, PAYEE);
+  await nameSecond(owner, privateKeyToAccount(generatePrivateKey()));
   await t.rejects(
     sign(owner.account.address),
     { code: "policy_not_signed" },

@@ -239,4 +239,18 @@ export const ROUTES: Record<string, RouteRow> = {
     body: () => ({ address: "nobody" }),
   },
   "GET /api/local/info": PUBLIC(),
+  "GET /api/local/demo-wallet.js": PUBLIC(),
+  "POST /api/local/demo-wallet/sign": {
+    ...PUBLIC("422 invalid_address"),
+    body: () => ({
+      to: "nobody",
+      value: "1",
+      validAfter: "0",
+      validBefore: "1",
+      nonce: `0x${"1".repeat(64)}`,
+    }),
+  },
+  "GET /api/sandbox/weather": PUBLIC("402"),
+  "GET /api/sandbox/words": PUBLIC("402"),
+  "GET /api/sandbox/broken": PUBLIC("402"),
 };

@@ -14,6 +14,8 @@ import {
 } from "../../web/src/lib/orders/terms.ts";
 import { creationRequest, keyRequest } from "../../web/src/lib/orders/requests.ts";
 import {
+  type FieldToSign,
+  fieldsToSign,
   moveToSign,
   secondWalletToSign,
   withdrawalToSign,
@@ -158,21 +160,91 @@ t.test("a key is issued to the requested agent, with its label and end", async (
 
 const SINGLE_USE = { nonce: NONCE, deadline: String(deadlineSeconds) };
 const other = testAccount(9).address;
+const USDC = "0x3600000000000000000000000000000000000000";
+const NETWORK = {
+  chainId: CHAIN_ID,
+  name: "Arc Testnet",
+  usdc: { address: USDC, name: "USDC", version: "2" },
+} as const;
 const differs = { name: "OrderMismatch" };
 
 t.test("a withdrawal to another address, or of another amount, is not signed", async (t) => {
-  const order = { wallet, to: payee, asset: other, amount: "1500000", ...SINGLE_USE };
-  const wanted = { wallet, to: payee, amount: "1.5", network: `eip155:${CHAIN_ID}` };
-  const typed = withdrawalToSign(order, wanted);
+  const order = { wallet, to: payee, asset: USDC, amount: "1500000", ...SINGLE_USE };
+  const wanted = { wallet, to: payee, amount: "1.5" };
+  const typed = withdrawalToSign(order, wanted, NETWORK);
   t.equal(hashTypedData(typed as never), orderDigest("Withdraw", order, CHAIN_ID));
-  const max = withdrawalToSign(order, { ...wanted, amount: "max" });
+  const max = withdrawalToSign(order, { ...wanted, amount: "max" }, NETWORK);
   t.equal(max.message.amount, "1500000", "the amount that the review shows");
-  const changes = [{ to: other }, { wallet: other }, { amount: "1500001" }, { nonce: "0x1" }];
-  for (const change of changes)
-    t.throws(() => withdrawalToSign({ ...order, ...change }, wanted), differs);
-  t.throws(() => withdrawalToSign({ ...order, to: other }, { ...wanted, amount: "max" }), differs);
+  const changes = [
+    { to: other },
+    { wallet: other },
+    { amount: "1500001" },
+    { nonce: "0x1" },
+    // Another token than the network's USDC.
+    { asset: other },
+  ];
+  for (const change of changes) {
+    t.throws(() => withdrawalToSign({ ...order, ...change }, wanted, NETWORK), differs);
+    const max = { ...wanted, amount: "max" };
+    if (!("amount" in change))
+      t.throws(() => withdrawalToSign({ ...order, ...change }, max, NETWORK), differs);
+  }
   const late = { ...order, deadline: String(deadlineSeconds + 86_400n) };
-  t.throws(() => withdrawalToSign(late, wanted), differs, "good for a day");
+  t.throws(() => withdrawalToSign(late, wanted, NETWORK), differs, "good for a day");
+});
+
+/** Each field as the review shows it. */
+const lines = (fields: FieldToSign[]): string[] =>
+  fields.flatMap(({ name, raw, plain, entries }) =>
+    entries
+      ? entries.flatMap((entry) => lines(entry).map((line) => `${name} ${line}`))
+      : [`${name}: ${plain === undefined ? raw : `${plain} (your wallet shows ${raw})`}`],
+  );
+
+t.test("the review explains every raw field of the document that is signed", async (t) => {
+  const policy = { ...orderOf(RULES) };
+  const typed = typedDataOf("AgentPolicy", policy, CHAIN_ID);
+  const shown = lines(fieldsToSign(typed, NETWORK as never));
+  const none = String((1n << 256n) - 1n);
+  for (const line of [
+    "chainId: Arc Testnet (your wallet shows 5042002)",
+    `wallet: ${wallet}`,
+    "dailyLimit: 5.00 USDC (your wallet shows 5000000)",
+    `monthlyLimit: none (your wallet shows ${none})`,
+    "paymentsPerHour: 12",
+    "fetch: any site (your wallet shows any)",
+    `payees payee: ${payee}`,
+    "payees dailyLimit: 1.00 USDC (your wallet shows 1000000)",
+    `nonce: ${NONCE}`,
+  ])
+    t.ok(shown.includes(line), line);
+  t.match(
+    shown.find((line) => line.startsWith("expiresAt")),
+    / 2030.*\(your wallet shows 1900000000\)$/,
+  );
+  t.match(
+    shown.find((line) => line.startsWith("deadline")),
+    new RegExp(`, .*\\(your wallet shows ${deadlineSeconds}\\)$`),
+  );
+  const structs: Record<string, { name: string }[]> = typed.types;
+  const members = ["AgentPolicy", "Payee"].flatMap((struct) => structs[struct] ?? []);
+  for (const { name } of members.filter(({ name }) => name !== "payees"))
+    t.ok(
+      shown.some((line) => line.startsWith(`${name}: `) || line.startsWith(`payees ${name}: `)),
+      `${name} is shown`,
+    );
+
+  const withdrawal = { wallet, to: payee, asset: USDC, amount: "25000000", ...SINGLE_USE };
+  const review = (asset: string) =>
+    lines(
+      fieldsToSign(
+        typedDataOf("Withdraw", { ...withdrawal, asset }, CHAIN_ID) as never,
+        NETWORK as never,
+      ),
+    );
+  t.ok(review(USDC).includes("amount: 25.00 USDC (your wallet shows 25000000)"));
+  t.ok(review(USDC).includes(`asset: USDC on Arc Testnet (your wallet shows ${USDC})`));
+  t.ok(review(other).includes(`asset: not USDC on Arc Testnet (your wallet shows ${other})`));
 });
 
 t.test("another recovery wallet than the one that was entered is not signed", async (t) => {

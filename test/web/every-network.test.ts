@@ -86,7 +86,7 @@ t.test("the chosen network is signed for, and the money leaves it", async (t) =>
   await page.getByText("The agent has only 5.00 USDC on this network.").waitFor();
   await page.getByRole("button", { name: "Max" }).click();
   await page.getByRole("button", { name: "Review withdrawal" }).click();
-  await page.getByText("Arc (chain 5042)", { exact: true }).waitFor();
+  await page.getByText("Arc (your wallet shows 5042)", { exact: true }).waitFor();
   await page.getByRole("button", { name: "Switch to Arc" }).click();
   await page.getByRole("button", { name: "Sign and withdraw" }).click();
   await page.getByText("Confirmed on chain.").waitFor();

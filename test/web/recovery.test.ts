@@ -30,13 +30,27 @@ t.test("the recovery wallet", async (t) => {
     dailyLimit: "5",
   });
   await world.chain.mint(agent.walletAddress, 2_000_000n);
-  const { page, faults } = await world.open(t, "/settings", { reducedMotion: "reduce" });
+  const { page, faults } = await openPage(t, world.browser, { reducedMotion: "reduce" });
+  const spare = await injectWallet(page, second, { chainId: world.chain.chainId });
 
-  await t.test("is added in the settings", async () => {
+  await t.test("is added in the settings, with two wallets of one browser", async (t) => {
+    await page.goto(`${world.baseUrl}/settings`);
     await signInWithDemoWallet(page);
     await page.getByLabel("Address of your recovery wallet").fill(second.address);
     await page.getByRole("button", { name: "Add recovery wallet" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByText("the recovery wallet.").waitFor();
+    await dialog.getByRole("region", { name: "What your wallet shows" }).waitFor();
+    await dialog.getByRole("button", { name: "Other wallet" }).click();
+    await dialog.getByRole("button", { name: /Test Wallet/ }).click();
+    await dialog.getByRole("button", { name: "Sign", exact: true }).click();
+    await dialog.getByText("the owner's wallet.").waitFor();
+    t.equal(await page.getByText("Make the recovery wallet the owner").count(), 0, "not named yet");
+    await dialog.getByRole("button", { name: "Other wallet" }).click();
+    await dialog.getByRole("button", { name: /Demo wallet/ }).click();
+    await dialog.getByRole("button", { name: "Sign", exact: true }).click();
     await page.getByText("Make the recovery wallet the owner").waitFor();
+    t.equal(spare.windows(), 1, "it signed once, before the owner");
     await page.getByText(second.address).waitFor();
     const shots = process.env["SCREENSHOTS"];
     if (shots !== undefined) await page.screenshot({ path: `${shots}/second.png`, fullPage: true });
@@ -65,16 +79,22 @@ t.test("the recovery wallet", async (t) => {
 
     await own.getByLabel("Daily limit").fill("50");
     await own.getByText("so the owner's wallet must sign them").waitFor();
-    await own.getByRole("button", { name: "Sign and save changes" }).click();
-    await own.getByText("Sign in with the owner's wallet for the rest.").waitFor();
-    t.equal(wallet.windows(), 0, "a refused action opens no wallet window");
+    for (const hidden of ["Sign and save changes", "Paste many"])
+      t.equal(await own.getByRole("button", { name: hidden }).count(), 0, hidden);
     await own.getByLabel("Daily limit").fill("4");
     await own.getByRole("button", { name: "Save changes" }).click();
     await own.getByText("The rules are saved and apply now.").waitFor();
     await own.getByRole("button", { name: "Pause", exact: true }).click();
     await own.getByText("Paused: this agent cannot pay.").waitFor();
-    await own.getByRole("button", { name: "Resume", exact: true }).click();
-    await own.getByText("Sign in with the owner's wallet for the rest.").last().waitFor();
+    t.equal(await own.getByRole("button", { name: "Resume" }).count(), 0);
+    t.equal(wallet.windows(), 0, "nothing so far needed a signature");
+    await own.getByRole("link", { name: "Keys" }).click();
+    await own
+      .getByRole("button", { name: /^Revoke/ })
+      .first()
+      .waitFor();
+    for (const hidden of [/^New key/, /^Rotate/])
+      t.equal(await own.getByRole("button", { name: hidden }).count(), 0, String(hidden));
 
     await own.getByRole("link", { name: "Withdraw" }).click();
     t.equal(await own.getByRole("radio", { name: "Another address" }).count(), 0);
@@ -90,8 +110,10 @@ t.test("the recovery wallet", async (t) => {
     t.equal(await usdcOf(world, DEMO_OWNER.address), 2_000_000n);
     t.equal(wallet.windows(), 1, "one window, for the withdrawal");
 
-    await own.reload();
+    await own.goto(`${world.baseUrl}/agents/new`);
     await own.getByText("You are signed in as the recovery wallet.").waitFor();
+    await own.getByText("Sign in with the owner’s wallet to do this.").waitFor();
+    t.equal(await own.getByRole("button", { name: "Create agent" }).count(), 0);
     t.same(faults, []);
   });
 
@@ -116,20 +138,32 @@ t.test("the recovery wallet", async (t) => {
     await both.getByRole("button", { name: "Add recovery wallet" }).click();
     await both.getByText(DIFFERS).waitFor();
     await both.unroute("**/recovery/second");
+    t.equal(wallet.windows(), 0, "the wallet saw no order that was not requested");
+    const sign = both.getByRole("dialog").getByRole("button", { name: "Sign", exact: true });
     await both.getByRole("button", { name: "Add recovery wallet" }).click();
+    await both.getByText("the recovery wallet.", { exact: false }).last().waitFor();
+    await wallet.switchAccount(both, second);
+    await sign.click();
+    await both.getByRole("dialog").getByText("the owner's wallet.").waitFor();
+    await wallet.switchAccount(both, DEMO_OWNER);
+    await sign.click();
+    await both.getByText("Make the recovery wallet the owner").waitFor();
+    t.equal(wallet.windows(), 2, "one window in each wallet to add it");
+
+    const move = both.getByRole("button", { name: "Sign with both wallets and move" });
     await changeOrder(both, "**/recovery/move", { to: testAccount(58).address });
-    await both.getByRole("button", { name: "Sign with the current wallet" }).click();
+    await move.click();
     await both.getByText(DIFFERS).waitFor();
     await both.unroute("**/recovery/move");
-    t.equal(wallet.windows(), 1, "the wallet saw only the order that was requested");
-    await both.getByRole("button", { name: "Sign with the current wallet" }).click();
-    await both.getByText("Signed with the current wallet. Now choose").waitFor();
+    t.equal(wallet.windows(), 2, "the wallet saw only the order that was requested");
+    await move.click();
+    await both.getByRole("dialog").getByText("the recovery wallet.").waitFor();
     await wallet.switchAccount(both, second);
-    await both.getByRole("button", { name: "Sign with the recovery wallet and move" }).click();
+    await sign.click();
     await both.getByText("The recovery wallet is now the owner").waitFor();
     if (process.env["SCREENSHOTS"] !== undefined)
       await both.screenshot({ path: `${process.env["SCREENSHOTS"]}/moved.png` });
-    t.equal(wallet.windows(), 3, "one window to add it, one in each wallet to move");
+    t.equal(wallet.windows(), 4, "one window in each wallet to add it, and to move");
     const { rows } = await world.database.pool.query(
       "SELECT o.address FROM agents a JOIN owners o ON o.id = a.owner_id",
     );

@@ -1,7 +1,7 @@
 // Every screen of the app, filled with data, for checks that must hold on all of them.
 import type { Page } from "playwright-core";
 import { testAccount } from "../helpers/chain.ts";
-import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
+import { asOwner, createAgent, nameRecoveryWallet, signIn } from "../helpers/owner.ts";
 import { connect, register } from "../helpers/oauth.ts";
 import { pay } from "../merchants/world.ts";
 import { asAgent, DEMO_OWNER, type WebWorld } from "./world.ts";
@@ -96,8 +96,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
   const consent = `/oauth/authorize?${asking.toString()}`;
   await subscribe(world, owner.account.address);
   await asAgent(world, agent.apiKey, "spend", { recipient: payee, amount: "0.3" });
-  const second = { address: SECOND.address };
-  await asOwner(world.app, owner, { method: "PUT", url: "/api/recovery/second", body: second });
+  await nameRecoveryWallet(world.app, owner, SECOND);
   const listings = await world.app.inject({ url: "/api/listings" });
   const [listing] = listings.json<{ items: { id: string }[] }>().items;
   const payer = testAccount(74);
@@ -162,6 +161,15 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
         const demo = page.getByRole("button", { name: /^Demo wallet/ });
         const sign = page.getByRole("button", { name: "Sign", exact: true });
         await demo.or(sign).first().waitFor();
+      },
+    },
+    {
+      name: "agent-faucet",
+      path: base,
+      ready: "daily limit exceeded",
+      act: async (page) => {
+        await page.getByRole("button", { name: "Fund", exact: true }).click();
+        await page.getByRole("button", { name: "Get 100.00 USDC" }).waitFor();
       },
     },
     {
@@ -240,7 +248,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       act: async (page) => {
         await page.getByRole("button", { name: "Max" }).click();
         await page.getByRole("button", { name: "Review withdrawal" }).click();
-        await page.getByText("Deadline").waitFor();
+        await page.getByRole("region", { name: "What your wallet shows" }).waitFor();
       },
     },
     { name: "agent-audit", path: `${base}/audit`, ready: /created/i },
@@ -296,7 +304,6 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       path: "/settings",
       ready: "This device",
       act: async (page) => {
-        await page.getByRole("button", { name: /^Demo wallet/ }).click();
         await page.getByText("Make the recovery wallet the owner").waitFor();
         await page.getByText(/Verified up to entry/).waitFor();
       },

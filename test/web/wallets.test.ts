@@ -169,7 +169,7 @@ t.test("wallets", async (t) => {
     wallet.rejectNext("eth_signTypedData_v4");
     await create.click();
     await dialog.getByText("You declined in your wallet. Nothing was signed").waitFor();
-    await dialog.getByText("3.00 USDC").waitFor();
+    await dialog.getByText("3.00 USDC (your wallet shows 3000000)").waitFor();
     await dialog.getByRole("button", { name: "Cancel" }).click();
     await page.getByText("You did not sign. Nothing was changed.").waitFor();
     t.equal(await page.getByRole("alert").count(), 0, "declining is not shown as an error");
@@ -182,10 +182,15 @@ t.test("wallets", async (t) => {
     t.equal(await page.getByLabel("Name").inputValue(), "signed-for");
     t.equal(wallet.windows(), 2, "one window for each press");
     wallet.signNextAs(BOB);
+    let isExplained = false;
+    wallet.whileSigning(async () => {
+      isExplained = await dialog.getByText("3.00 USDC (your wallet shows 3000000)").isVisible();
+    });
     await create.click();
     await dialog.getByText(/The signature is not from 0x/).waitFor();
     await dialog.getByRole("button", { name: "Sign again" }).click();
     await page.getByRole("heading", { name: "signed-for is ready" }).waitFor();
+    t.ok(isExplained, "the raw numbers are explained when the wallet opens");
     t.equal(wallet.windows(), 4);
     t.same(faults, []);
   });
@@ -217,7 +222,7 @@ t.test("wallets", async (t) => {
       await raiseTo("6");
       await dialog.getByText("The rules changed in the meantime.").waitFor();
       await dialog.getByText("Limit per payment").waitFor();
-      await dialog.getByText("2.00 USDC").waitFor();
+      await dialog.getByText("2.00 USDC (your wallet shows 2000000)").waitFor();
       t.equal(wallet.windows() - before, 1, "the newer order waits for a press");
       await dialog.getByRole("button", { name: "Sign again" }).click();
       await saved("6.00");

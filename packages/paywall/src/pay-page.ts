@@ -12,10 +12,12 @@ interface PayPageOptions {
   assetsPath: string;
   /** The RPC URL for a wallet that does not know the chain yet. */
   walletRpcUrl: (network: PaymentNetwork) => string;
+  /** The path of a script that announces one more wallet to the page (EIP-6963). */
+  walletScript?: string | undefined;
 }
 
 export function payPage(options: PayPageOptions): string {
-  const { required, networks, assetsPath, walletRpcUrl } = options;
+  const { required, networks, assetsPath, walletRpcUrl, walletScript } = options;
   const [terms] = required.accepts;
   const network = terms && findAmong(terms.network, networks);
   if (!terms || !network) throw new Error("a pay page needs terms on a known network");
@@ -39,7 +41,7 @@ export function payPage(options: PayPageOptions): string {
 <link rel="icon" href="${escapeHtml(assetsPath)}/mark.svg" type="image/svg+xml">
 <link rel="stylesheet" href="${escapeHtml(assetsPath)}/look.css">
 <link rel="stylesheet" href="${escapeHtml(assetsPath)}/pay.css">
-<script type="module" src="${escapeHtml(assetsPath)}/pay.js"></script>
+${walletScript === undefined ? "" : `<script type="module" src="${escapeHtml(walletScript)}"></script>\n`}<script type="module" src="${escapeHtml(assetsPath)}/pay.js"></script>
 </head>
 <body${attributes.join("")}>
 <header class="top">

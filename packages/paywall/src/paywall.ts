@@ -39,6 +39,8 @@ export interface PaywallOptions extends Omit<CashierOptions, "onFault"> {
   /** The path under which the pay page's script and style are served. */
   assetsPath?: string;
   walletRpcUrl?: (network: PaymentNetwork) => string;
+  /** The path of a script that announces one more wallet to the pay page (EIP-6963), such as a test wallet. */
+  walletScript?: string | undefined;
 }
 
 declare module "fastify" {
@@ -73,7 +75,7 @@ export { EXACT_EIP3009, EXACT_PERMIT2, type PaywallScheme, UPTO } from "./scheme
 export { type MeteredCharge, OneProcessStore, type PaywallStore } from "./store.ts";
 
 async function registerPaywall(app: FastifyInstance, options: PaywallOptions): Promise<void> {
-  const { publicUrl, assetsPath = "/paywall", walletRpcUrl, ...known } = options;
+  const { publicUrl, assetsPath = "/paywall", walletRpcUrl, walletScript, ...known } = options;
   const networks = options.networks.map(networkFacts);
   const { store, schemes = [EXACT_EIP3009, UPTO] } = options;
   const onFault = (err: unknown, what: string) => app.log.error({ err }, what);
@@ -115,6 +117,7 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
         networks,
         assetsPath,
         walletRpcUrl: walletRpcUrl ?? ((network) => network.publicRpcUrl),
+        walletScript,
       });
       return reply.type("text/html; charset=utf-8").header("vary", "accept").send(html);
     }

@@ -50,6 +50,9 @@ export const atomicOf = (value: Prisma.Decimal): bigint => BigInt(value.toFixed(
 export const atomicOrNull = (value: Prisma.Decimal | null): bigint | null =>
   value === null ? null : atomicOf(value);
 
+/** Prisma does not escape the wildcards of LIKE in `contains`. */
+export const escapeLike = (text: string): string => text.replaceAll(/[\\%_]/g, String.raw`\$&`);
+
 /** As text, because a JavaScript number would lose digits. */
 export const decimalOf = (atomic: bigint): string => atomic.toString();
 

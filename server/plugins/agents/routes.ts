@@ -53,8 +53,10 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async ({ owner, query }) => {
       const page = readPage(query);
+      const { search, status } = query;
       const archived = query.archived === "true";
-      const rows = await listAgents(app.prisma, { ownerId: owner.id, archived, page });
+      const filter = { ownerId: owner.id, archived, search, status, page };
+      const rows = await listAgents(app.prisma, filter);
       const { items, nextCursor } = toPage(rows, page.limit, (row) => row);
       return { items: await app.viewAgents(items), nextCursor };
     },

@@ -9,6 +9,7 @@ import type { Value } from "../../../packages/rules/src/kinds.ts";
 import {
   atomicOf,
   decimalOf,
+  escapeLike,
   placeOf,
   readKeyset,
   databaseNow,
@@ -146,19 +147,35 @@ export async function lockAgent(
   return findAgent(tx, ownerId, agentId);
 }
 
+interface AgentFilter {
+  ownerId: string;
+  archived: boolean;
+  /** A part of the name, or the whole address. */
+  search?: string | undefined;
+  /** As owners see it: an expired agent is not active. */
+  status?: string | undefined;
+  page: PageRequest;
+}
+
 export async function listAgents(
   db: Db,
-  args: { ownerId: string; archived: boolean; page: PageRequest },
+  { ownerId, archived, search, status, page }: AgentFilter,
 ): Promise<AgentRow[]> {
-  const { ownerId, archived, page } = args;
-  const stored = await readKeyset(page, (where, order) =>
-    db.agent.findMany({
-      where: { ownerId, status: archived ? "archived" : { not: "archived" }, ...where },
-      ...order,
-    }),
-  );
-  if (stored.length === 0) return [];
   const now = await databaseNow(db);
+  const filters: Prisma.AgentWhereInput[] = [
+    { ownerId, status: archived ? "archived" : (status ?? { not: "archived" }) },
+  ];
+  if (status === "active") filters.push({ OR: [{ expiresAt: null }, { expiresAt: { gt: now } }] });
+  if (search !== undefined)
+    filters.push({
+      OR: [
+        { name: { contains: escapeLike(search.trim()), mode: "insensitive" } },
+        { walletAddress: search.trim().toLowerCase() },
+      ],
+    });
+  const stored = await readKeyset(page, (where, order) =>
+    db.agent.findMany({ where: { AND: [...filters, where] }, ...order }),
+  );
   return stored.map((agent) => rowOf(agent, now));
 }
 

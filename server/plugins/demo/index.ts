@@ -6,7 +6,7 @@ import type { NetworkFacts } from "../../core/networks.ts";
 import { Type, type Static } from "typebox";
 import { Value } from "typebox/value";
 import { formatAtomic } from "../../core/money.ts";
-import { NetworkId, Nullable, Timestamp } from "../../schemas/common.ts";
+import { NetworkId, Nullable, PaymentRequiredAnswer, Timestamp } from "../../schemas/common.ts";
 
 const PRICE = "0.001";
 const PRICE_PER_BLOCK_ATOMIC = 1_000n;
@@ -49,16 +49,6 @@ const Blocks = Type.Object({
     { description: "Absent if the chain has not reached the last of them" },
   ),
 });
-
-/** Defined by the protocol: see the PAYMENT-REQUIRED header. A failed settle returns it too. */
-const PaymentRequiredAnswer = Type.Object(
-  {
-    x402Version: Type.Integer(),
-    error: Type.String(),
-    accepts: Type.Optional(Type.Array(Type.Object({}, { additionalProperties: true }))),
-  },
-  { additionalProperties: true },
-);
 
 const EXAMPLE = {
   height: 1204551,

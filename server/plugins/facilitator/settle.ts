@@ -23,6 +23,7 @@ import { AcceptanceUnknown } from "../settlement/accept.ts";
 import type { Settlement, SettlementOutcome, SettlementRow } from "../settlement/types.ts";
 import { outcomeOf } from "../settlement/waiters.ts";
 import type { PayerApprovals } from "./payer-approval.ts";
+import { resourceIn } from "./resource.ts";
 import type { Outcomes } from "./stats.ts";
 import type { SettleStore } from "./store.ts";
 import type { Approved, PaymentChecker } from "./verify.ts";
@@ -52,6 +53,7 @@ interface SettlerDeps {
 
 /** A settle request, with everything that decides its response. */
 interface SettleRequest {
+  body: unknown;
   payment: Payment;
   caller: Caller;
   options: SettleOptions;
@@ -101,7 +103,7 @@ export class Settler {
     const read = checker.read(body, "settle");
     if (!read.isValid) return refusal(networkNameOf(body), read);
     const { payment } = read;
-    const request: SettleRequest = { payment, caller: callerOf(body, options), options };
+    const request: SettleRequest = { body, payment, caller: callerOf(body, options), options };
 
     const known = await this.#find(payment);
     if (known) return this.#repeat(request, known);
@@ -147,10 +149,11 @@ export class Settler {
   }
 
   async #accept(
-    { caller, options: { merchant } }: SettleRequest,
+    { body, caller, options: { merchant } }: SettleRequest,
     { payment, authorization }: Approved,
   ): Promise<Acceptance> {
     const { store, log } = this.#deps;
+    const resource = resourceIn(body);
     let accepted;
     try {
       accepted = await store.accept({
@@ -161,6 +164,7 @@ export class Settler {
         relay: true,
         bodyHash: caller.bodyHash,
         ...(merchant !== undefined && { merchant }),
+        ...(resource && { resource }),
         ...(caller.keyHash && { callerKeyHash: caller.keyHash }),
       });
     } catch (error) {

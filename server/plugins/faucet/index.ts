@@ -8,6 +8,7 @@ import {
   http,
   type Address,
   type Hash,
+  type Hex,
 } from "viem";
 import { privateKeyToAddress, privateKeyToAccount } from "viem/accounts";
 import { LOCAL_CHAIN_ID } from "../../config.ts";
@@ -15,7 +16,13 @@ import { parseAddress } from "../../core/foreign-text.ts";
 import { formatAtomic, parsePayable, type ParsedAmount } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
 import { OUTBOUND_HEADER } from "../../infra/outbound/outbound.ts";
-import { FaucetAnswer, FaucetRequest, LocalInfo } from "../../schemas/local.ts";
+import {
+  DemoSignature,
+  DemoTransfer,
+  FaucetAnswer,
+  FaucetRequest,
+  LocalInfo,
+} from "../../schemas/local.ts";
 
 /** Helpers of local mode. In production they are not registered, so they return 404. */
 const routes: FastifyPluginAsyncTypebox = async (app) => {
@@ -95,9 +102,103 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       };
     },
   );
+
+  const demoOwner = privateKeyToAccount(local.demoOwnerPrivateKey);
+  app.get(
+    "/api/local/demo-wallet.js",
+    { config: { auth: "public" }, schema: { hide: true } },
+    async (_request, reply) =>
+      reply
+        .type("text/javascript; charset=utf-8")
+        .header("cache-control", "no-cache")
+        .send(demoWalletScript(demoOwner.address, network.chainId)),
+  );
+
+  app.post(
+    "/api/local/demo-wallet/sign",
+    {
+      config: {
+        auth: "public",
+        limit: "faucet",
+        errors: ["origin_not_allowed", "invalid_address"],
+      },
+      schema: {
+        hide: true,
+        body: DemoTransfer,
+        response: { 200: DemoSignature },
+      },
+    },
+    async (request, reply) => {
+      const { to, value, validAfter, validBefore, nonce } = request.body;
+      const payee = parseAddress(to);
+      if (!payee.ok) throw new ApiError("invalid_address", { detail: `body.to ${payee.reason}` });
+      // Only for our own pages: another site that is open in the same browser gets no signature.
+      app.requireOwnOrigin(request);
+      reply.removeHeader("access-control-allow-origin").header("cache-control", "no-store");
+      const { usdc, chainId } = network;
+      const { name, version, address: verifyingContract } = usdc;
+      const signature = await demoOwner.signTypedData({
+        domain: { name, version, chainId, verifyingContract },
+        types: { TransferWithAuthorization: TRANSFER },
+        primaryType: "TransferWithAuthorization",
+        message: {
+          from: demoOwner.address,
+          to: payee.address,
+          value: BigInt(value),
+          validAfter: BigInt(validAfter),
+          validBefore: BigInt(validBefore),
+          nonce: nonce as Hex,
+        },
+      });
+      return { signature };
+    },
+  );
 };
 
 export default routes;
+
+const TRANSFER = [
+  { name: "from", type: "address" },
+  { name: "to", type: "address" },
+  { name: "value", type: "uint256" },
+  { name: "validAfter", type: "uint256" },
+  { name: "validBefore", type: "uint256" },
+  { name: "nonce", type: "bytes32" },
+] as const;
+
+/**
+ * Announces the demo wallet to the pay page. It signs payments on the local chain only, and takes the test money that a
+ * payment needs from the faucet.
+ */
+const demoWalletScript = (address: Address, chainId: number): string => `
+const post = async (path, body) => {
+  const answer = await fetch(path, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  const json = await answer.json();
+  if (!answer.ok) throw new Error(json.detail);
+  return json;
+};
+const provider = {
+  async request({ method, params }) {
+    if (method === "eth_requestAccounts") return ["${address}"];
+    if (method === "eth_chainId") return "0x${chainId.toString(16)}";
+    if (method !== "eth_signTypedData_v4") throw new Error("The demo wallet does not support " + method);
+    const { from, ...transfer } = JSON.parse(params[1]).message;
+    await post("/api/local/faucet", { address: from });
+    return (await post("/api/local/demo-wallet/sign", transfer)).signature;
+  },
+};
+const info = { uuid: "purser-demo", name: "the demo wallet", icon: "", rdns: "purser.demo" };
+const announce = () => {
+  const detail = Object.freeze({ info, provider });
+  window.dispatchEvent(new CustomEvent("eip6963:announceProvider", { detail }));
+};
+window.addEventListener("eip6963:requestProvider", announce);
+announce();
+`;
 
 /** Sends USDC on the local chain by a real mint transaction of the admin key. */
 

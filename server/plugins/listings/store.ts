@@ -5,6 +5,7 @@ import type { PageRequest, Place } from "../../core/paging.ts";
 import {
   atomicOf,
   decimalOf,
+  escapeLike,
   placeOf,
   readKeyset,
   databaseNow,
@@ -74,14 +75,11 @@ interface ListingFilter {
   ownerId?: string | undefined;
 }
 
-const escapeLike = (text: string): string => text.replaceAll(/[\\%_]/g, String.raw`\$&`);
-
 /** Every word of the search must be in one of the texts, ignoring case. */
 export function matches(search: string | undefined): Prisma.ListingWhereInput {
   const words = (search ?? "").split(/\s+/).filter((word) => word !== "");
   return {
     AND: words.map((word) => {
-      // Prisma does not escape the wildcards of LIKE.
       const text = { contains: escapeLike(word), mode: "insensitive" } as const;
       return { OR: [{ name: text }, { description: text }, { category: text }, { url: text }] };
     }),

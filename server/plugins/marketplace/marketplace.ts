@@ -157,11 +157,15 @@ export class Listings {
 
   /** Lists our own endpoints with their current terms; all replicas do the same. */
   async refreshBuiltIns(): Promise<void> {
+    const rows: store.NewListingRow[] = [];
     for (const builtIn of this.#builtIns) {
-      const required = await builtIn.terms();
-      const row = builtInRow(builtIn, required);
-      if (row) await store.putBuiltIn(this.#deps.prisma, row);
+      const row = builtInRow(builtIn, await builtIn.terms());
+      if (row) rows.push(row);
     }
+    // All appear at once, the last one first in the list.
+    await this.#deps.prisma.$transaction(async (tx) => {
+      for (const row of rows) await store.putBuiltIn(tx, row);
+    });
   }
 
   /** The Bazaar view. It lists HTTP resources only. */

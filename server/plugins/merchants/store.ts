@@ -41,6 +41,8 @@ export interface PaidRow extends Place {
   nonce: Nonce;
   amountAtomic: bigint;
   terms: SchemeTerms | null;
+  resourceUrl: string | null;
+  resourceMethod: string | null;
   txHash: Hex | null;
   isFinal: boolean;
   errorReason: string | null;
@@ -97,6 +99,8 @@ const COLUMNS = {
   nonce: true,
   value: true,
   terms: true,
+  resourceUrl: true,
+  resourceMethod: true,
   txHash: true,
   finalAt: true,
   errorReason: true,
@@ -128,6 +132,8 @@ async function withRefunds(db: Db, stored: readonly Stored[]): Promise<PaidRow[]
     nonce: row.nonce as Nonce,
     amountAtomic: atomicOf(row.value),
     terms: row.terms as SchemeTerms | null,
+    resourceUrl: row.resourceUrl,
+    resourceMethod: row.resourceMethod,
     txHash: row.txHash as Hex | null,
     isFinal: row.status === "settled" && row.finalAt !== null,
     errorReason: row.errorReason,

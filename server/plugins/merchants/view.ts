@@ -62,6 +62,7 @@ export function presentPaid(row: PaidRow): MerchantSettlement {
     payer: getAddress(row.from),
     amount: formatAtomic(row.amountAtomic),
     maximum: terms && "maximum" in terms ? formatAtomic(BigInt(terms.maximum)) : null,
+    thirdParty: { untrusted: true, url: row.resourceUrl, method: row.resourceMethod },
     txHash: row.txHash,
     final: row.isFinal,
     errorReason: row.errorReason,
@@ -127,6 +128,8 @@ const COLUMNS: readonly [string, (row: MerchantSettlement) => string | null][] =
   ["final", (row) => String(row.final)],
   ["errorReason", (row) => row.errorReason],
   ["errorMessage", (row) => row.errorMessage],
+  ["method", (row) => row.thirdParty.method],
+  ["url", (row) => row.thirdParty.url],
 ];
 const CSV_CHUNK = 500;
 

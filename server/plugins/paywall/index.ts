@@ -50,6 +50,7 @@ export default fp(
       walletRpcUrl: (network) =>
         (config.local && config.networks.find(({ id }) => id === network.id)?.rpcUrls[0]) ??
         network.publicRpcUrl,
+      ...(config.local && { walletScript: "/api/local/demo-wallet.js" }),
     });
   },
   { name: "paywall" },

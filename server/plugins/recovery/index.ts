@@ -33,6 +33,10 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     owner,
     chainId,
     requestId,
+    isSigned: (
+      wallet: { address: `0x${string}`; chainId: number },
+      signed: { hash: `0x${string}`; signature: `0x${string}` },
+    ) => isSignedByOwner(app.chains, wallet, signed),
   });
 
   app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));
@@ -58,7 +62,8 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "nameSecondWallet",
-        summary: "Set or remove the recovery wallet; the owner's wallet signs the change",
+        summary:
+          "Set or remove the recovery wallet; the owner's wallet signs the change, and so does the wallet that is named",
         body: SecondBody,
         response: { 200: Recovery, ...secondRefusals },
       },
@@ -83,11 +88,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request) => {
       const { custody } = app;
-      const isSigned = (
-        wallet: { address: `0x${string}`; chainId: number },
-        signed: { hash: `0x${string}`; signature: `0x${string}` },
-      ) => isSignedByOwner(app.chains, wallet, signed);
-      const moved = await moveOwner({ ...callOf(request), custody, isSigned }, request.body);
+      const moved = await moveOwner({ ...callOf(request), custody }, request.body);
       return {
         success: true as const,
         owner: getAddress(moved.address),

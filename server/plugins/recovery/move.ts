@@ -14,16 +14,12 @@ import { revokeSecondSessions } from "../auth/sessions.ts";
 import type { Custody } from "../custody/custody.ts";
 import type { SignedMove } from "../custody/seal-changes.ts";
 import { ensureOwner, secondWalletOf, type SecondWallet } from "../owners/store.ts";
-import { orderNotSigned, SignatureNeeded, type Draft, type SignedOrder } from "../orders/orders.ts";
-import type { RecoveryCall } from "./second.ts";
+import { SignatureNeeded, type Draft, type SignedOrder } from "../orders/orders.ts";
+import { assertSecondSigned, type RecoveryCall } from "./second.ts";
 import { giveAgents, keepSecondSignature, lockAgents, lockOwner } from "./store.ts";
 
 interface MoveCall extends RecoveryCall {
   custody: Custody;
-  isSigned(
-    wallet: { address: Address; chainId: number },
-    signed: { hash: Hex; signature: Hex },
-  ): Promise<"valid" | "invalid" | "unavailable">;
 }
 
 /** Each agent is sealed again, with two statements and some computation; a thousand of them take seconds. */
@@ -41,8 +37,8 @@ export async function moveOwner(
     throw new ApiError("conflict", {
       detail: "There is no recovery wallet. Add one first with the owner's wallet.",
     });
-  if (signed && secondSignature !== undefined)
-    await assertSecondSigned(call, named, signed, secondSignature);
+  if (signed)
+    await assertSecondSigned(call, named, { hash: signed.digest, signature: secondSignature });
   return orders.requestingSignature(owner, () =>
     call.prisma.$transaction(
       async (tx) => {
@@ -71,20 +67,6 @@ export async function moveOwner(
       { timeout: MOVE_MS },
     ),
   );
-}
-
-async function assertSecondSigned(
-  call: MoveCall,
-  second: SecondWallet,
-  { digest }: SignedOrder,
-  signature: Hex,
-): Promise<void> {
-  const verdict = await call.isSigned(second, { hash: digest, signature });
-  if (verdict === "unavailable")
-    throw new ApiError("chain_unavailable", {
-      detail: "The recovery wallet's contract could not be read to check this signature.",
-    });
-  if (verdict === "invalid") throw orderNotSigned("The recovery wallet did not sign this order.");
 }
 
 /**

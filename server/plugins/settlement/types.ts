@@ -29,6 +29,8 @@ export interface SettlementRequest {
   relay: boolean;
   callerKeyHash?: Uint8Array;
   bodyHash?: Uint8Array;
+  /** What a facilitated payment buys, as the payment names it. */
+  resource?: { url: string; method: string | null };
   /**
    * The newest block at acceptance, filled in by the engine. A use at or before it was not caused by this
    * request.

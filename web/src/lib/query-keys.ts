@@ -12,7 +12,7 @@ export const keys = {
   facilitatorKinds: ["facilitator-kinds"],
   session: ["session"],
   sessions: ["sessions"],
-  agents: (which: "live" | "archived") => ["agents", which] as const,
+  agents: (filter: object) => ["agents", filter] as const,
   agent: (agentId: string) => ["agent", agentId] as const,
   /** Without an agent: all agents together. */
   overview: (agentId: string | undefined) => ["overview", agentId ?? "all"] as const,

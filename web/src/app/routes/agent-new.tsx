@@ -7,6 +7,7 @@ import { KeyReveal } from "../../features/keys/KeyReveal.tsx";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
 import { CreateAgent } from "../../features/rules/CreateAgent.tsx";
 import type { CreatedAgent } from "../../lib/wire.ts";
+import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 
 export default function NewAgentScreen(): ReactNode {
   const navigate = useNavigate();
@@ -21,10 +22,12 @@ export default function NewAgentScreen(): ReactNode {
           title="New agent"
           lead="An agent has its own wallet and spending rules that it cannot exceed."
         />
-        <CreateAgent
-          onCreated={setCreated}
-          picker={(add, has) => <PickSeller onPick={add} has={has} />}
-        />
+        <OwnerOnly isScreen>
+          <CreateAgent
+            onCreated={setCreated}
+            picker={(add, has) => <PickSeller onPick={add} has={has} />}
+          />
+        </OwnerOnly>
       </>
     );
   }

@@ -1,5 +1,5 @@
 import { Button, EmptyState, Stack } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
+import { useInfiniteQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 import { PlusIcon } from "../../components/icons.tsx";
@@ -12,14 +12,17 @@ import { ArchivedAgents } from "../../features/agents/ArchivedAgents.tsx";
 import { GasLine } from "../../features/agents/GasLine.tsx";
 import { LedgerLine } from "../../features/agents/LedgerLine.tsx";
 import { Totals } from "../../features/agents/Totals.tsx";
+import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 
 export default function AgentsScreen(): ReactNode {
-  const agents = useQuery(agentsQuery());
+  const agents = useInfiniteQuery(agentsQuery());
   const create = (
-    <Button component={Link} to="/agents/new" variant="filled">
-      <PlusIcon size={16} />
-      New agent
-    </Button>
+    <OwnerOnly>
+      <Button component={Link} to="/agents/new" variant="filled">
+        <PlusIcon size={16} />
+        New agent
+      </Button>
+    </OwnerOnly>
   );
   return (
     <>
@@ -44,7 +47,7 @@ export default function AgentsScreen(): ReactNode {
             <Totals />
             <LedgerLine />
             <GasLine />
-            <AgentList agents={agents.data} />
+            <AgentList />
           </>
         )}
         <ArchivedAgents />

@@ -1,9 +1,8 @@
-import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { useLocation } from "react-router";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
-import { agentsQuery } from "../../features/agents/api.ts";
+import { useAgentChoice } from "../../features/agents/AgentSearch.tsx";
 import { parametersIn } from "../../features/connections/api.ts";
 import { Consent } from "../../features/connections/Consent.tsx";
 import { revokeKey } from "../../features/keys/api.ts";
@@ -13,20 +12,22 @@ import type { Agent, CreatedAgent } from "../../lib/wire.ts";
 
 /** The page to which a program sends the owner (OAuth's authorization endpoint). */
 export default function AuthorizeScreen(): ReactNode {
-  const { search } = useLocation();
-  const agents = useQuery(agentsQuery());
-  if (!agents.data)
+  const { search: request } = useLocation();
+  const { query, search, more } = useAgentChoice();
+  if (!query.data)
     return (
-      <QueryStatus query={agents} what="your agents" failed="Your agents could not be loaded">
+      <QueryStatus query={query} what="your agents" failed="Your agents could not be loaded">
         <Skeleton shape="title" />
         <Skeleton shape="row" count={3} />
       </QueryStatus>
     );
   return (
     <Consent
-      key={search}
-      parameters={parametersIn(search)}
-      agents={agents.data}
+      key={request}
+      parameters={parametersIn(request)}
+      agents={query.data}
+      search={search}
+      more={more}
       createAgent={(onCreated) => <NewAgent onCreated={onCreated} />}
     />
   );

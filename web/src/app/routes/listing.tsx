@@ -4,13 +4,14 @@ import type { ReactNode } from "react";
 import { Link, useNavigate, useParams } from "react-router";
 import { Columns, Section } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
-import { agentsQuery } from "../../features/agents/api.ts";
+import { useAgentChoice } from "../../features/agents/AgentSearch.tsx";
 import { listingQuery } from "../../features/marketplace/api.ts";
 import { ListingCode, ListingTerms } from "../../features/marketplace/ListingDetails.tsx";
 import { ManageListing } from "../../features/marketplace/ManageListing.tsx";
 import { TryListing } from "../../features/marketplace/TryListing.tsx";
 import { AllowPayee } from "../../features/rules/AllowPayee.tsx";
 import type { Listing } from "../../lib/wire.ts";
+import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 import { useSession } from "../../shared/session/session-context.ts";
 import { SignInButton } from "../../shared/session/SignInButton.tsx";
 import { Absent } from "../Absent.tsx";
@@ -46,17 +47,25 @@ export default function ListingScreen(): ReactNode {
         actions={
           listing.mine &&
           session && (
-            <ManageListing
-              listing={listing}
-              onRemoved={() => void navigate("/marketplace", { replace: true })}
-            />
+            <OwnerOnly>
+              <ManageListing
+                listing={listing}
+                onRemoved={() => void navigate("/marketplace", { replace: true })}
+              />
+            </OwnerOnly>
           )
         }
       />
       <Stack gap="lg">
         <Columns>
           <ListingTerms listing={listing} />
-          {session ? <TryAsOwner listing={listing} /> : session === null && <TryAfterSignIn />}
+          {session ? (
+            <OwnerOnly>
+              <TryAsOwner listing={listing} />
+            </OwnerOnly>
+          ) : (
+            session === null && <TryAfterSignIn />
+          )}
         </Columns>
         <ListingCode listing={listing} />
       </Stack>
@@ -65,10 +74,12 @@ export default function ListingScreen(): ReactNode {
 }
 
 function TryAsOwner({ listing }: { listing: Listing }): ReactNode {
+  const { query, search } = useAgentChoice();
   return (
     <TryListing
       listing={listing}
-      agents={useQuery(agentsQuery())}
+      agents={query}
+      search={search}
       allowSeller={(agent) => (
         <AllowPayee
           agent={agent}

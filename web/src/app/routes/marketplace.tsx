@@ -8,6 +8,7 @@ import { PageHeader } from "../../components/PageHeader.tsx";
 import { ListingForm } from "../../features/marketplace/ListingForm.tsx";
 import { Marketplace } from "../../features/marketplace/Marketplace.tsx";
 import { useParameter } from "../../lib/use-parameter.ts";
+import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 import { useSession } from "../../shared/session/session-context.ts";
 
 export default function MarketplaceScreen(): ReactNode {
@@ -23,10 +24,12 @@ export default function MarketplaceScreen(): ReactNode {
         lead="APIs that your agents can pay per call. Purser checks price and payee against the listing before each payment."
         actions={
           session && (
-            <Button onClick={open}>
-              <PlusIcon size={16} />
-              List an API
-            </Button>
+            <OwnerOnly>
+              <Button onClick={open}>
+                <PlusIcon size={16} />
+                List an API
+              </Button>
+            </OwnerOnly>
           )
         }
       />

@@ -1,6 +1,6 @@
 import { Stack } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
-import type { ReactNode } from "react";
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { type ReactNode, useEffect } from "react";
 import { useParams } from "react-router";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { Tabs } from "../../components/Tabs.tsx";
@@ -9,11 +9,17 @@ import { EmailSettings } from "../../features/notifications/EmailSettings.tsx";
 import { ConfirmEmail } from "../../features/notifications/LinkActions.tsx";
 import { NotificationHistory } from "../../features/notifications/NotificationHistory.tsx";
 import { Webhooks } from "../../features/notifications/Webhooks.tsx";
+import { OwnerOnly, useIsRecovery } from "../../shared/session/OwnerOnly.tsx";
 import NotFoundScreen from "./not-found.tsx";
 
 export default function NotificationsScreen(): ReactNode {
   const { part } = useParams();
-  const agents = useQuery(agentsQuery()).data;
+  const isRecovery = useIsRecovery();
+  const { data: agents, hasNextPage, isFetching, fetchNextPage } = useInfiniteQuery(agentsQuery());
+  // All agents, for their names; the history does not wait for them.
+  useEffect(() => {
+    if (hasNextPage && !isFetching) void fetchNextPage();
+  }, [hasNextPage, isFetching, fetchNextPage]);
   if (part !== undefined && part !== "email" && part !== "webhooks") return <NotFoundScreen />;
   return (
     <>
@@ -23,8 +29,13 @@ export default function NotificationsScreen(): ReactNode {
           label="Notifications"
           items={[
             { to: "/notifications", label: "History", end: true },
-            { to: "/notifications/email", label: "E-mail" },
-            { to: "/notifications/webhooks", label: "Webhooks" },
+            // The recovery wallet cannot change where notifications go.
+            ...(isRecovery
+              ? []
+              : [
+                  { to: "/notifications/email", label: "E-mail" },
+                  { to: "/notifications/webhooks", label: "Webhooks" },
+                ]),
           ]}
         />
         {part === undefined && (
@@ -33,12 +44,16 @@ export default function NotificationsScreen(): ReactNode {
           />
         )}
         {part === "email" && (
-          <>
+          <OwnerOnly isScreen>
             <ConfirmEmail />
             <EmailSettings />
-          </>
+          </OwnerOnly>
         )}
-        {part === "webhooks" && <Webhooks />}
+        {part === "webhooks" && (
+          <OwnerOnly isScreen>
+            <Webhooks />
+          </OwnerOnly>
+        )}
       </Stack>
     </>
   );

@@ -1,8 +1,9 @@
 import { Group, Text } from "@mantine/core";
-import { useQuery } from "@tanstack/react-query";
+import { useInfiniteQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Link } from "react-router";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { LoadMore } from "../../components/LoadMore.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { agentsQuery } from "./api.ts";
@@ -10,7 +11,8 @@ import { agentsQuery } from "./api.ts";
 /** Archived agents keep their history; they are loaded when the section is opened. */
 export function ArchivedAgents(): ReactNode {
   const [isOpen, setOpen] = useState(false);
-  const { data, error, isFetching, refetch } = useQuery({ ...agentsQuery(true), enabled: isOpen });
+  const query = useInfiniteQuery({ ...agentsQuery({ archived: "true" }), enabled: isOpen });
+  const { data, error, isFetching, refetch } = query;
   return (
     <details
       onToggle={(event) => {
@@ -45,6 +47,7 @@ export function ArchivedAgents(): ReactNode {
           </li>
         ))}
       </ul>
+      <LoadMore query={query} what="archived agents" />
     </details>
   );
 }

@@ -1,31 +1,27 @@
-import { queryOptions } from "@tanstack/react-query";
+import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
 import { policyRequest } from "../../lib/orders/requests.ts";
 import { signed } from "../../lib/orders/signed.ts";
 import { queryClient } from "../../lib/query-client.ts";
+import { pagedQuery } from "../../lib/pages.ts";
 import { keys } from "../../lib/query-keys.ts";
-import type { Agent, Overview, Page } from "../../lib/wire.ts";
+import type { Agent, Overview } from "../../lib/wire.ts";
 
-/** All pages of an owner's agents, because the browser searches and sorts them. */
-async function fetchAllAgents(archived: boolean, signal: AbortSignal): Promise<Agent[]> {
-  const agents: Agent[] = [];
-  let cursor: string | undefined;
-  do {
-    const page = await api.get<Page<Agent>>("/api/agents", {
-      query: { limit: 100, cursor, archived: archived ? "true" : undefined },
-      signal,
-    });
-    agents.push(...page.items);
-    cursor = page.nextCursor ?? undefined;
-  } while (cursor !== undefined);
-  return agents;
+/** An empty text stands for no filter. */
+interface AgentFilter {
+  search?: string;
+  status?: string;
+  archived?: "true";
 }
 
-export const agentsQuery = (archived = false) =>
-  queryOptions({
-    queryKey: keys.agents(archived ? "archived" : "live"),
-    queryFn: ({ signal }) => fetchAllAgents(archived, signal),
-  });
+/** An owner's agents, newest first. The server searches, so an owner of any number of agents sees the first page at once. */
+export const agentsQuery = ({ search, status, archived }: AgentFilter = {}) => {
+  const filter = { search: search || undefined, status: status || undefined, archived };
+  return {
+    ...pagedQuery<Agent>(keys.agents(filter), "/api/agents", filter),
+    placeholderData: keepPreviousData,
+  };
+};
 
 export const agentQuery = (id: string) =>
   queryOptions({

@@ -16,6 +16,7 @@ import { invalidate } from "../../lib/query-keys.ts";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Approval } from "../../lib/wire.ts";
 import { useExplorer, useNetwork } from "../../shared/info.ts";
+import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 import { approvalQuery, approve, decline } from "./api.ts";
 import styles from "./Approvals.module.css";
 import { STATUS } from "./words.ts";
@@ -81,7 +82,9 @@ function ApprovalDetails({ approval }: { approval: Approval }): ReactNode {
           </Text>
         </Stack>
       )}
-      <Decide approval={approval} />
+      <OwnerOnly>
+        <Decide approval={approval} />
+      </OwnerOnly>
       <Facts approval={approval} />
     </Stack>
   );

@@ -9,19 +9,23 @@ import styles from "./Consent.module.css";
 
 interface ChooseAgentProps {
   agents: Agent[];
-  /** Empty for a new agent. */
-  chosen: string;
-  onChoose: (id: string) => void;
+  search: ReactNode;
+  more: ReactNode;
+  /** Undefined for a new agent. */
+  chosen: Agent | undefined;
+  onChoose: (agent: Agent | undefined) => void;
   createAgent: ReactNode;
 }
 
 /** The choice of one agent: the program gets the permissions of that agent only. */
 export function ChooseAgent(props: ChooseAgentProps): ReactNode {
-  const { agents, chosen, onChoose, createAgent } = props;
-  const isCreating = chosen === "";
+  const { search, more, chosen, onChoose, createAgent } = props;
+  const isCreating = chosen === undefined;
+  const isHidden = chosen && props.agents.every(({ id }) => id !== chosen.id);
+  const agents = isHidden ? [chosen, ...props.agents] : props.agents;
   return (
     <>
-      {agents.length > 0 && (
+      {(agents.length > 0 || search) && (
         <Section
           title="Which agent may it use?"
           actions={
@@ -29,7 +33,7 @@ export function ChooseAgent(props: ChooseAgentProps): ReactNode {
               <Button
                 size="xs"
                 onClick={() => {
-                  onChoose("");
+                  onChoose(undefined);
                 }}
               >
                 <PlusIcon size={16} />
@@ -38,7 +42,15 @@ export function ChooseAgent(props: ChooseAgentProps): ReactNode {
             )
           }
         >
-          <Radio.Group value={chosen} onChange={onChoose} aria-label="Agent">
+          {search && <Group mb="sm">{search}</Group>}
+          <Radio.Group
+            className={styles.agents}
+            value={chosen?.id ?? ""}
+            onChange={(id) => {
+              onChoose(agents.find((agent) => agent.id === id));
+            }}
+            aria-label="Agent"
+          >
             <Stack gap="xs">
               {agents.map((agent) => (
                 <label key={agent.id} className={styles.agent}>
@@ -51,6 +63,7 @@ export function ChooseAgent(props: ChooseAgentProps): ReactNode {
                 </label>
               ))}
             </Stack>
+            {more}
           </Radio.Group>
         </Section>
       )}
@@ -63,7 +76,7 @@ export function ChooseAgent(props: ChooseAgentProps): ReactNode {
                 variant="subtle"
                 size="xs"
                 onClick={() => {
-                  onChoose(agents[0]?.id ?? "");
+                  onChoose(agents[0]);
                 }}
               >
                 An existing agent

@@ -19,6 +19,9 @@ interface ConsentProps {
   /** The query parameters; undefined where one occurs twice. */
   parameters: Record<string, string> | undefined;
   agents: Agent[];
+  /** The field that searches the agents, where there are many; and the button for more of them. */
+  search: ReactNode;
+  more: ReactNode;
   /** The form for a new agent, which belongs to another feature. */
   createAgent: (onCreated: (agent: Agent) => void) => ReactNode;
 }
@@ -77,11 +80,12 @@ function Question({
   consent,
   agents,
   createAgent,
+  ...list
 }: Omit<ConsentProps, "parameters"> & { consent: ConsentRequest }): ReactNode {
   const [made, setMade] = useState<Agent[]>([]);
   const all = [...made, ...agents.filter(({ id }) => made.every((agent) => agent.id !== id))];
-  const [chosen, setChosen] = useState(all[0]?.id ?? "");
-  const agent = all.find(({ id }) => id === chosen);
+  // Undefined for a new agent. The choice stays while a search hides it.
+  const [agent, setAgent] = useState(all[0]);
   const answered = (answer: { redirectTo: string }): void => {
     goTo(answer.redirectTo);
   };
@@ -108,12 +112,13 @@ function Question({
       <Stack gap="lg">
         <Program consent={consent} />
         <ChooseAgent
+          {...list}
           agents={all}
-          chosen={chosen}
-          onChoose={setChosen}
-          createAgent={createAgent((agent) => {
-            setMade([agent, ...made]);
-            setChosen(agent.id);
+          chosen={agent}
+          onChoose={setAgent}
+          createAgent={createAgent((created) => {
+            setMade([created, ...made]);
+            setAgent(created);
           })}
         />
         <Section title="What it may do">

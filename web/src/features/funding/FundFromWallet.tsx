@@ -8,6 +8,7 @@ import { PendingButton } from "../../components/PendingButton.tsx";
 import { type Connection, useConnection } from "../../lib/wallet/connection.ts";
 import type { Agent, NetworkInfo, ServiceInfo } from "../../lib/wire.ts";
 import { useExplorer } from "../../shared/info.ts";
+import { ToSign } from "../../shared/signing/ToSign.tsx";
 import { ChainHelp } from "../../shared/wallet/ChainHelp.tsx";
 import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
 import { FundOutcome } from "./FundOutcome.tsx";
@@ -45,7 +46,7 @@ function FundForm({
   const [amount, setAmount] = useState("");
   const [error, setError] = useState<string>();
   const to = agent.walletAddress;
-  const { balance, pay, send } = useFund({ info, network, connection, to });
+  const { balance, toSign, pay, send } = useFund({ info, network, connection, to });
   const onSubmit = (event: React.FormEvent): void => {
     event.preventDefault();
     if (!pay.isPending) setError(send(amount));
@@ -70,6 +71,7 @@ function FundForm({
             setError(undefined);
           }}
         />
+        {toSign && <ToSign typedData={toSign} />}
         <FundOutcome
           result={pay.data}
           error={pay.error}

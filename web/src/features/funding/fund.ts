@@ -10,7 +10,7 @@ import {
   transferAuthorization,
   VALID_FOR_SECONDS,
 } from "../../lib/wallet/typed-data.ts";
-import type { NetworkInfo, ServiceInfo } from "../../lib/wire.ts";
+import type { NetworkInfo, ServiceInfo, TypedData } from "../../lib/wire.ts";
 
 interface SettleAnswer {
   success: boolean;
@@ -25,6 +25,8 @@ export interface FundRequest {
   connection: Connection;
   to: string;
   amountAtomic: bigint;
+  /** Shows the transfer; the wallet opens after that. */
+  review: (typedData: TypedData) => Promise<void>;
 }
 
 /** The body with which the same settlement is requested again after "settlement_pending". */
@@ -62,6 +64,7 @@ export async function fund({
   connection,
   to,
   amountAtomic,
+  review,
 }: FundRequest): Promise<FundResult> {
   if (info.facilitator.requiresKey && connection.wallet.kind !== "demo") {
     return {
@@ -76,6 +79,7 @@ export async function fund({
     amountAtomic,
     serverNowMs(),
   );
+  await review(typedData);
   const signature = await signTypedData(connection, typedData);
   const requirements = {
     scheme: TRANSFER_SCHEME,

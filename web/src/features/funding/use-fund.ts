@@ -1,6 +1,8 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
+import { useState } from "react";
 import { atomic, formatUsdc, parseUsdc } from "../../lib/money.ts";
 import { invalidate } from "../../lib/query-keys.ts";
+import type { TypedData } from "../../lib/wire.ts";
 import {
   fund,
   type FundRequest,
@@ -11,13 +13,25 @@ import {
 } from "./fund.ts";
 
 /** Sends one transfer to the agent, and repeats the request while its outcome is unknown. */
-export function useFund(request: Omit<FundRequest, "amountAtomic">) {
+export function useFund(request: Omit<FundRequest, "amountAtomic" | "review">) {
   const { data } = useQuery(ownBalanceQuery(request.network.id));
   const balance = data?.balance ?? null;
+  /** What the wallet is asked to sign. */
+  const [toSign, setToSign] = useState<TypedData>();
+  const review = (typedData: TypedData): Promise<void> => {
+    setToSign(typedData);
+    // Two frames: the first one may have begun before this change.
+    return new Promise((resolve) => {
+      requestAnimationFrame(() => requestAnimationFrame(() => resolve()));
+    });
+  };
   const pay = useMutation<FundResult, unknown, { amountAtomic: bigint } | { again: PendingFund }>({
     mutationFn: (what) =>
-      "again" in what ? settle(what.again.body) : fund({ ...request, ...what }),
+      "again" in what ? settle(what.again.body) : fund({ ...request, ...what, review }),
     onSuccess: invalidate.afterPayment,
+    onSettled: () => {
+      setToSign(undefined);
+    },
   });
   /** Returns an error message for an invalid amount; otherwise undefined, and the transfer is sent. */
   const send = (amount: string): string | undefined => {
@@ -29,5 +43,5 @@ export function useFund(request: Omit<FundRequest, "amountAtomic">) {
     pay.mutate({ amountAtomic });
     return undefined;
   };
-  return { balance, pay, send };
+  return { balance, toSign, pay, send };
 }

@@ -3,6 +3,7 @@ import type { ReactNode } from "react";
 import { AccessRow } from "../../components/AccessRow.tsx";
 import { TimeAgo, TimeUntil, useNowMs } from "../../components/RelativeTime.tsx";
 import type { ApiKey } from "../../lib/wire.ts";
+import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 
 interface KeyRowProps {
   apiKey: ApiKey;
@@ -60,9 +61,11 @@ export function KeyRow({ apiKey, isReadOnly, onRotate, onRevoke }: KeyRowProps):
       {!isDead && !isReadOnly && (
         <Group>
           {!isRotated && (
-            <Button size="xs" onClick={onRotate}>
-              Rotate<span className="sr-only"> {name}</span>
-            </Button>
+            <OwnerOnly>
+              <Button size="xs" onClick={onRotate}>
+                Rotate<span className="sr-only"> {name}</span>
+              </Button>
+            </OwnerOnly>
           )}
           <Button size="xs" onClick={onRevoke}>
             Revoke<span className="sr-only"> {name}</span>

@@ -5,6 +5,7 @@ import { PlusIcon } from "../../components/icons.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { List } from "../../components/List.tsx";
 import type { Agent } from "../../lib/wire.ts";
+import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 import { keysQuery } from "./api.ts";
 import { KeyDialog, type OpenKeyDialog } from "./KeyDialog.tsx";
 import { KeyRow } from "./KeyRow.tsx";
@@ -20,14 +21,16 @@ export function Keys({ agent }: { agent: Agent }): ReactNode {
       hint="All keys of an agent share its limits. A new or rotated key does not reset the amount spent."
       actions={
         !isArchived && (
-          <Button
-            onClick={() => {
-              setOpen({ kind: "create" });
-            }}
-          >
-            <PlusIcon size={16} />
-            New key
-          </Button>
+          <OwnerOnly>
+            <Button
+              onClick={() => {
+                setOpen({ kind: "create" });
+              }}
+            >
+              <PlusIcon size={16} />
+              New key
+            </Button>
+          </OwnerOnly>
         )
       }
     >

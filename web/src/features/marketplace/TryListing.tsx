@@ -12,6 +12,8 @@ import { Trial } from "./Trial.tsx";
 interface TryListingProps {
   listing: Listing;
   agents: QueryStatusProps["query"] & { data: Agent[] | undefined };
+  /** The field that searches the agents, where there are many. */
+  search: ReactNode;
   /** Adds the seller to an agent's allowlist; the rules belong to another feature. */
   allowSeller: (agent: Agent) => ReactNode;
 }
@@ -19,7 +21,7 @@ interface TryListingProps {
 /**
  * Checks what a call would cost this agent and whether its rules allow it; then pays, if the owner confirms.
  */
-export function TryListing({ listing, agents, allowSeller }: TryListingProps): ReactNode {
+export function TryListing({ listing, agents, search, allowSeller }: TryListingProps): ReactNode {
   const [chosen, setChosen] = useInputState("");
   const list = (agents.data ?? []).filter((agent) => agent.network === listing.network);
   const agent = list.find(({ id }) => id === chosen) ?? list[0];
@@ -28,7 +30,9 @@ export function TryListing({ listing, agents, allowSeller }: TryListingProps): R
       <QueryStatus query={agents} what="your agents" failed="Your agents could not be loaded">
         <Skeleton shape="row" />
       </QueryStatus>
-      {agents.data && !agent && (
+      {search && <Group mb="sm">{search}</Group>}
+      {agents.data && !agent && search && <p>No agent on this network matches.</p>}
+      {agents.data && !agent && !search && (
         <Stack gap="sm">
           <p>You have no agent on this network yet.</p>
           <Group>

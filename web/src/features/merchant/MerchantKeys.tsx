@@ -14,6 +14,7 @@ import { RequestForm } from "../../components/RequestForm.tsx";
 import { SavedGate } from "../../components/SavedGate.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Merchant, MerchantKey } from "../../lib/wire.ts";
+import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 import { createMerchantKey, merchantKeysQuery, revokeMerchantKey } from "./api.ts";
 
 export function MerchantKeys({ merchant }: { merchant: Merchant | undefined }): ReactNode {
@@ -34,10 +35,12 @@ export function MerchantKeys({ merchant }: { merchant: Merchant | undefined }): 
       title="Facilitator keys"
       hint={merchant && hintOf(merchant)}
       actions={
-        <Button onClick={making.open}>
-          <PlusIcon size={16} />
-          New key
-        </Button>
+        <OwnerOnly>
+          <Button onClick={making.open}>
+            <PlusIcon size={16} />
+            New key
+          </Button>
+        </OwnerOnly>
       }
     >
       <List

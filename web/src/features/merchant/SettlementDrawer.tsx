@@ -77,6 +77,12 @@ function Details({ settlement }: { settlement: MerchantSettlementDetail }): Reac
       <KeyValues
         rows={[
           ["Payer", <Address key="payer" value={settlement.payer} full explorerUrl={explorer} />],
+          settlement.thirdParty.url !== null && [
+            "Sold, as the payment names it",
+            <span key="sold">
+              {settlement.thirdParty.method} {settlement.thirdParty.url}
+            </span>,
+          ],
           ["Network", network?.name ?? settlement.network],
           ["Scheme", settlement.scheme],
           settlement.maximum !== null && [

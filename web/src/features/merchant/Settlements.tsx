@@ -12,7 +12,7 @@ import { useNetworkNames } from "../../shared/info.ts";
 import { csvHref, settlementsQuery } from "./api.ts";
 import { Filters, useChoice } from "./Filters.tsx";
 import { SettlementDrawer } from "./SettlementDrawer.tsx";
-import { statusOf } from "./words.ts";
+import { soldLabel, statusOf } from "./words.ts";
 
 /** The list of settlements, filtered by the URL: back, reload and sharing keep it. */
 export function Settlements(): ReactNode {
@@ -72,14 +72,15 @@ function SettlementRow({
   settlement: MerchantSettlement;
   onOpen: () => void;
 }): ReactNode {
-  const { status, errorReason } = settlement;
+  const { status, errorReason, thirdParty } = settlement;
   const { color, label } = statusOf(settlement);
   const nameOf = useNetworkNames();
   return (
     <MoneyRow
-      title={shortAddress(settlement.payer)}
+      title={soldLabel(thirdParty) ?? shortAddress(settlement.payer)}
       meta={
         <>
+          {thirdParty.url !== null && `${shortAddress(settlement.payer)} · `}
           {nameOf(settlement.network)}
           {errorReason !== null && ` · ${errorReason.replaceAll("_", " ")}`}
         </>

@@ -9,6 +9,15 @@ export const STATUS_OPTIONS = [
   { value: "failed,expired", label: "Failed" },
 ];
 
+/** What was sold, short: "GET api.example.com/weather". Undefined where the payment does not name it. */
+export function soldLabel({ url, method }: MerchantSettlement["thirdParty"]): string | undefined {
+  if (url === null || !URL.canParse(url)) return undefined;
+  const { host, pathname } = new URL(url);
+  const place = `${host}${pathname}`;
+  const short = place.length > 60 ? `${place.slice(0, 59)}…` : place;
+  return method === null ? short : `${method} ${short}`;
+}
+
 interface Words {
   label: string;
   color: MantineColor;

@@ -8,17 +8,14 @@ import { PendingButton } from "../../components/PendingButton.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { checkAddress } from "../../lib/address.ts";
-import { type Connection, useConnection } from "../../lib/wallet/connection.ts";
 import { recoveryQuery } from "../../shared/session/api.ts";
 import { useOwner } from "../../shared/session/session-context.ts";
-import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
 import { MoveOwner } from "./MoveOwner.tsx";
 import { useNameSecond } from "./use-recovery.ts";
 
 /** The recovery wallet: add it, remove it, or make it the owner. */
 export function Recovery(): ReactNode {
   const { address, second: actingAs } = useOwner();
-  const connection = useConnection();
   const recovery = useQuery(recoveryQuery);
   const second = recovery.data?.second ?? null;
   return (
@@ -35,53 +32,29 @@ export function Recovery(): ReactNode {
           <Skeleton shape="row" count={1} />
         </QueryStatus>
         {second && <Address value={second.address} full />}
-        {recovery.isSuccess &&
-          (connection ? (
-            <>
-              {actingAs === null && (
-                <NameSecond
-                  connection={connection}
-                  owner={address}
-                  current={second?.address ?? null}
-                />
-              )}
-              {second && (
-                <MoveOwner connection={connection} owner={address} second={second.address} />
-              )}
-            </>
-          ) : (
-            <WalletPicker />
-          ))}
+        {recovery.isSuccess && actingAs === null && (
+          <NameSecond owner={address} current={second?.address ?? null} />
+        )}
+        {second && <MoveOwner owner={address} second={second.address} />}
       </Stack>
     </Section>
   );
 }
 
-function NameSecond({
-  connection,
-  owner,
-  current,
-}: {
-  connection: Connection;
-  owner: string;
-  current: string | null;
-}): ReactNode {
+function NameSecond({ owner, current }: { owner: string; current: string | null }): ReactNode {
   const [text, setText] = useState("");
   const [problem, setProblem] = useState<string>();
-  const name = useNameSecond(owner);
+  const name = useNameSecond(owner, current);
   const save = async (): Promise<void> => {
     if (name.isPending) return;
     const check = await checkAddress(text);
     if (!check.ok) setProblem(check.reason);
     else
-      name.mutate(
-        { connection, address: check.address },
-        {
-          onSuccess: () => {
-            setText("");
-          },
+      name.mutate(check.address, {
+        onSuccess: () => {
+          setText("");
         },
-      );
+      });
   };
   return (
     <form
@@ -95,6 +68,7 @@ function NameSecond({
           label={
             current === null ? "Address of your recovery wallet" : "Replace it with another address"
           }
+          description="That wallet signs first, then yours. Both must be within reach: as two accounts of one wallet, or as two wallets of this browser."
           placeholder="0x…"
           value={text}
           error={problem}
@@ -115,7 +89,7 @@ function NameSecond({
               variant="subtle"
               pending={name.isPending && "Revoke"}
               onClick={() => {
-                name.mutate({ connection, address: null });
+                name.mutate(null);
               }}
             >
               Revoke

@@ -2,6 +2,7 @@ import { Button, Group, Stack, Text } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
 import type { ReactNode } from "react";
 import { isSamePayee } from "../../lib/orders/terms.ts";
+import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 import { AddPayee } from "./AddPayee.tsx";
 import styles from "./AllowlistEditor.module.css";
 import { PasteMany } from "./PasteMany.tsx";
@@ -53,13 +54,15 @@ export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProp
           ))}
         </ul>
       )}
-      <AddPayee has={has} onAdd={add} />
-      <Group>
-        <Button size="xs" onClick={pasting.open}>
-          Paste many
-        </Button>
-        {picker?.(add, has)}
-      </Group>
+      <OwnerOnly>
+        <AddPayee has={has} onAdd={add} />
+        <Group>
+          <Button size="xs" onClick={pasting.open}>
+            Paste many
+          </Button>
+          {picker?.(add, has)}
+        </Group>
+      </OwnerOnly>
       <PasteMany opened={isPasting} onClose={pasting.close} known={value} onAdd={addMany} />
     </Stack>
   );

@@ -2,13 +2,25 @@ import { Button, Group } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 import type { Agent, Payment } from "../../lib/wire.ts";
+import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 import { AllowPayee } from "./AllowPayee.tsx";
 import { entryFor } from "./limit-behind.ts";
 import { RaiseLimit } from "./RaiseLimit.tsx";
 import { SignNewPayee } from "./SignNewPayee.tsx";
 
+interface FixProps {
+  agent: Agent;
+  payment: Payment;
+}
+
 /** Links a refused payment to a change of the rule that refused it. */
-export function DenialFixes({ agent, payment }: { agent: Agent; payment: Payment }): ReactNode {
+export const DenialFixes = (props: FixProps): ReactNode => (
+  <OwnerOnly>
+    <Fix {...props} />
+  </OwnerOnly>
+);
+
+function Fix({ agent, payment }: FixProps): ReactNode {
   switch (payment.denial?.code) {
     case "recipient_not_allowed":
       return <AllowRecipient agent={agent} payment={payment} />;
@@ -42,7 +54,7 @@ export function DenialFixes({ agent, payment }: { agent: Agent; payment: Payment
 const hostOf = (url: string | null | undefined): string =>
   url && URL.canParse(url) ? new URL(url).host : "";
 
-function AllowRecipient({ agent, payment }: { agent: Agent; payment: Payment }): ReactNode {
+function AllowRecipient({ agent, payment }: FixProps): ReactNode {
   const address = payment.recipient;
   if (address === null) return null;
   if (entryFor(agent, payment))

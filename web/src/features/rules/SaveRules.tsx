@@ -49,14 +49,16 @@ export function SaveRules(props: SaveRulesProps): ReactNode {
           )}
           <Group justify="flex-end">
             <Button onClick={onDiscard}>Discard</Button>
-            <MutationButton
-              variant="filled"
-              disabled={isBroken}
-              mutation={save}
-              pending={isSigned ? "Sign in your wallet…" : "Saving…"}
-            >
-              {isSigned ? "Sign and save changes" : "Save changes"}
-            </MutationButton>
+            {(!isSigned || second === null) && (
+              <MutationButton
+                variant="filled"
+                disabled={isBroken}
+                mutation={save}
+                pending={isSigned ? "Sign in your wallet…" : "Saving…"}
+              >
+                {isSigned ? "Sign and save changes" : "Save changes"}
+              </MutationButton>
+            )}
           </Group>
         </Stack>
       </Section>

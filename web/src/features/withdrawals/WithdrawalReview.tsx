@@ -1,12 +1,9 @@
 import { Stack } from "@mantine/core";
 import type { ReactNode } from "react";
-import { Address } from "../../components/Address.tsx";
-import { KeyValues } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { isSameAddress } from "../../lib/address.ts";
-import { formatDateTime } from "../../lib/time.ts";
-import { useNetworkOfChain } from "../../shared/info.ts";
 import { useOwner } from "../../shared/session/session-context.ts";
+import { ToSign } from "../../shared/signing/ToSign.tsx";
 import { NextStep, type ReviewProps, type ReviewState } from "./NextStep.tsx";
 import styles from "./Withdraw.module.css";
 
@@ -17,12 +14,10 @@ const STEPS: { title: string; done: ReviewState["step"][]; now: ReviewState["ste
   { title: "Confirmed", done: ["done"], now: [] },
 ];
 
-/** Shows exactly the fields that the wallet will show, then each step to the chain. */
+/** Shows the fields that the wallet will show, then each step to the chain. */
 export function WithdrawalReview({ agent, owner, withdrawal, state }: ReviewProps): ReactNode {
   const { second } = useOwner();
   const { order, typedData } = state.prepared;
-  const { chainId } = typedData.domain;
-  const network = useNetworkOfChain(chainId);
   return (
     <Stack gap="lg">
       <div>
@@ -37,33 +32,7 @@ export function WithdrawalReview({ agent, owner, withdrawal, state }: ReviewProp
           .
         </p>
       </div>
-      <KeyValues
-        rows={[
-          ["Wallet", <Address key="wallet" value={order.wallet} full copy={false} />],
-          ["To", <Address key="to" value={order.to} full copy={false} />],
-          ["Asset (USDC)", <Address key="asset" value={order.asset} full copy={false} />],
-          [
-            "Amount",
-            <span key="amount">
-              <code>{order.amount}</code> atomic units
-            </span>,
-          ],
-          [
-            "Nonce",
-            <code key="nonce" className={styles.nonce}>
-              {order.nonce}
-            </code>,
-          ],
-          [
-            "Deadline",
-            `${formatDateTime(new Date(Number(order.deadline) * 1000).toISOString())} (${order.deadline})`,
-          ],
-          [
-            "Network",
-            network === undefined ? `Chain ${chainId}` : `${network.name} (chain ${chainId})`,
-          ],
-        ]}
-      />
+      <ToSign typedData={typedData} />
       <ol className={styles.steps} aria-label="Progress">
         {STEPS.map((step) => {
           const phase = step.done.includes(state.step)

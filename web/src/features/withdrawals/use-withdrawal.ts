@@ -6,6 +6,7 @@ import type { Connection } from "../../lib/wallet/connection.ts";
 import { isRejection, walletError } from "../../lib/wallet/provider.ts";
 import { signTypedData } from "../../lib/wallet/typed-data.ts";
 import type { Agent, PreparedWithdrawal, WithdrawalAnswer } from "../../lib/wire.ts";
+import { findNetwork, useInfo } from "../../shared/info.ts";
 import { executeWithdrawal, prepareWithdrawal } from "./api.ts";
 
 interface Signed {
@@ -43,6 +44,7 @@ const isRefusal = (error: unknown): boolean =>
 export function useWithdrawal(agent: Agent, owner: string): Withdrawal {
   const { id: agentId, walletAddress: wallet } = agent;
   const [state, setState] = useState<WithdrawalState>({ step: "form" });
+  const info = useInfo();
 
   const prepare = useCallback(
     async (request: Parameters<typeof prepareWithdrawal>[1]) => {
@@ -50,14 +52,16 @@ export function useWithdrawal(agent: Agent, owner: string): Withdrawal {
       try {
         const { order } = await prepareWithdrawal(agentId, request);
         // The response only provides the order; the app makes what the wallet signs.
+        const network = findNetwork(info, request.network);
+        if (!network) throw new Error("The network of this withdrawal is not known.");
         const wanted = { ...request, wallet, to: request.to ?? owner };
-        const typedData = withdrawalToSign(order, wanted);
+        const typedData = withdrawalToSign(order, wanted, network);
         setState({ step: "review", prepared: { order, typedData } });
       } catch (error) {
         setState({ step: "form", error });
       }
     },
-    [agentId, wallet, owner],
+    [agentId, wallet, owner, info],
   );
 
   const execute = useCallback(

@@ -8,10 +8,10 @@ import { isSameAddress } from "../address.ts";
 import { ApiError } from "../api.ts";
 import { queryClient } from "../query-client.ts";
 import { keys } from "../query-keys.ts";
-import { currentConnection, reconnect } from "../wallet/connection.ts";
+import { currentConnection, disconnect, reconnect } from "../wallet/connection.ts";
 import { isRejection, walletError } from "../wallet/provider.ts";
 import { signTypedData } from "../wallet/typed-data.ts";
-import type { Session } from "../wire.ts";
+import type { Session, TypedData } from "../wire.ts";
 import {
   AlreadyDone,
   type SignatureRequest,
@@ -20,6 +20,7 @@ import {
   OutcomeUnknown,
   type Reading,
   show,
+  type Signer,
   type Signing,
 } from "./signing.ts";
 
@@ -27,6 +28,7 @@ type Order = Record<string, unknown>;
 interface Authorization {
   order: Order;
   signature: string;
+  secondSignature?: string;
 }
 
 /**
@@ -46,6 +48,11 @@ export async function signed<T>(
   }
   try {
     return await signAndSend(request, send, order);
+  } catch (error) {
+    // Another wallet than that of the session may be connected; without its order it has no place here.
+    if (request.signers && !isSameAddress(currentConnection()?.address, sessionSigner().address))
+      disconnect();
+    throw error;
   } finally {
     show(null);
   }
@@ -70,9 +77,18 @@ async function signAndSend<T>(
   for (;;) {
     const reading = await request.read(order);
     if (reading.hasUnseenChanges) notice ??= "changed";
-    const attempt: SigningAttempt = { request, reading, order, notice };
-    const authorization = { order, signature: await sign(attempt) };
-    const outcome = await sendSigned(attempt, () => send({ authorization }));
+    const typedData = typedDataFor(request, order);
+    const { signers = [sessionSigner()] } = request;
+    const [main] = signers;
+    if (!main) throw new Error("a request without a signer");
+    const authorization: Authorization = { order, signature: "" };
+    const attempt: SigningAttempt = { request, reading, typedData, notice, signer: main };
+    for (const signer of signers) {
+      attempt.signer = signer;
+      authorization[signer.as] = await sign(attempt);
+      attempt.notice = undefined;
+    }
+    const outcome = await sendSigned(attempt, order, () => send({ authorization }));
     if ("answer" in outcome) return outcome.answer;
     notice = outcome.notice;
     if (outcome.order) ({ order } = outcome);
@@ -86,31 +102,46 @@ async function signAndSend<T>(
   }
 }
 
+const typedDataFor = ({ kind, chainId }: SignatureRequest, order: Order): TypedData =>
+  typeof kind === "string"
+    ? typedDataOf(kind, order as unknown as Orders[typeof kind], chainId)
+    : kind(order);
+
 interface SigningAttempt {
   request: SignatureRequest;
   reading: Reading;
-  order: Order;
+  /** Shown by the dialog, and signed: the same object. */
+  typedData: TypedData;
   notice: Notice;
+  signer: Signer;
 }
 
 /**
- * The recovery wallet's address where that one is signed in; the server refuses orders that it may not sign.
+ * The recovery wallet where that one is signed in; the server refuses orders that it may not sign.
  */
-function signerAddress(): string {
+function sessionSigner(): Signer {
   const session = queryClient.getQueryData<Session>(keys.session);
-  return session?.second ?? session?.address ?? "";
+  const address = session?.second ?? session?.address ?? "";
+  return { address, who: "the account you are signed in with", as: "signature" };
 }
 
 /** Waits until the user presses the button; rejects when the user cancels. */
-function awaitPress(attempt: SigningAttempt, step: Signing["step"]): Promise<void> {
+function awaitPress(
+  attempt: SigningAttempt,
+  step: Signing["step"],
+  onShown = () => {},
+): Promise<void> {
   return new Promise((resolve, reject) => {
+    const { request, reading, typedData, notice, signer } = attempt;
     show({
-      request: attempt.request,
-      changes: attempt.reading.changes,
+      request,
+      changes: reading.changes,
+      typedData,
       step,
-      notice: attempt.notice,
-      owner: signerAddress(),
+      notice,
+      signer,
       awaitPress: resolve,
+      onShown,
       cancel: () => {
         reject(new NotSigned());
       },
@@ -123,30 +154,31 @@ function awaitPress(attempt: SigningAttempt, step: Signing["step"]): Promise<voi
  * not seen.
  */
 async function sign(attempt: SigningAttempt): Promise<string> {
-  const { request, order } = attempt;
+  const { request, signer, typedData } = attempt;
   let mayOpen = attempt.notice === undefined;
-  if (mayOpen) await reconnect(signerAddress());
+  if (mayOpen) await reconnect(signer.address);
   // The demo wallet has no window that shows the order, so unless the screen showed the changes the dialog
   // shows them and waits for a press.
   if (currentConnection()?.wallet.kind === "demo") mayOpen &&= request.isOnScreen === true;
   for (;;) {
     const connection = currentConnection();
     const isReady =
-      connection?.chainId === request.chainId && isSameAddress(connection.address, signerAddress());
+      connection?.chainId === request.chainId && isSameAddress(connection.address, signer.address);
     if (!mayOpen || !isReady) {
       await awaitPress(attempt, "review");
       mayOpen = true;
       continue;
     }
     mayOpen = false;
+    // The dialog explains the wallet's raw numbers, so it is on screen first. The demo wallet shows none.
+    let onShown = () => {};
+    const shown = new Promise<void>((resolve) => {
+      onShown = resolve;
+    });
     // A wallet may never respond, so the user can cancel the wait.
-    const cancelled = awaitPress(attempt, "wallet");
+    const cancelled = awaitPress(attempt, "wallet", onShown);
     try {
-      const { kind } = request;
-      const typedData =
-        typeof kind === "string"
-          ? typedDataOf(kind, order as unknown as Orders[typeof kind], request.chainId)
-          : kind(order);
+      if (connection.wallet.kind !== "demo") await Promise.race([shown, cancelled]);
       return String(await Promise.race([signTypedData(connection, typedData), cancelled]));
     } catch (error) {
       if (error instanceof NotSigned) throw error;
@@ -160,7 +192,11 @@ type Outcome<T> = { answer: T } | { notice: Notice; order?: Order };
 /**
  * Sends the signed order. If the response was lost the order may be sent again, because it works only once.
  */
-async function sendSigned<T>(attempt: SigningAttempt, send: () => Promise<T>): Promise<Outcome<T>> {
+async function sendSigned<T>(
+  attempt: SigningAttempt,
+  order: Order,
+  send: () => Promise<T>,
+): Promise<Outcome<T>> {
   for (;;) {
     void awaitPress(attempt, "sending").catch(() => {});
     try {
@@ -169,8 +205,7 @@ async function sendSigned<T>(attempt: SigningAttempt, send: () => Promise<T>): P
       if (!(error instanceof ApiError)) throw error;
       if (error.code === "policy_changed") return { notice: "changed", order: orderIn(error) };
       if (error.code === "signature_expired") return { notice: "expired" };
-      if (error.code === "invalid_signature")
-        return { notice: "other-account", order: attempt.order };
+      if (error.code === "invalid_signature") return { notice: "other-account", order };
       if (error.code === "order_used") throw new AlreadyDone();
       if (!error.isOutage) throw error;
     }

@@ -13,6 +13,14 @@ export interface Reading {
   hasUnseenChanges: boolean;
 }
 
+export interface Signer {
+  address: string;
+  /** After its address: "the account you are signed in with". */
+  who: string;
+  /** The member of the request that has its signature. */
+  as: "signature" | "secondSignature";
+}
+
 /** What a screen requests the owner's signature for. */
 export interface SignatureRequest {
   /** One of our own orders; or a function that makes the typed data of another document. */
@@ -20,6 +28,8 @@ export interface SignatureRequest {
   /** The title of the dialog: "Create research-agent". */
   title: string;
   chainId: number;
+  /** The wallets that sign the order, one after the other; without it, the wallet that is signed in. */
+  signers?: readonly Signer[];
   /** The effect of the signature, beside the changes; without it, a change of rules that moves no money. */
   effect?: string;
   /** The screen shows these changes beside the pressed button, so a wallet without a window signs at once. */
@@ -44,9 +54,13 @@ export interface Signing {
   /** review: waits for a press. wallet: waits for the wallet. */
   step: "review" | "wallet" | "sending";
   notice: Notice;
-  owner: string;
+  /** What the wallet signs. */
+  typedData: TypedData;
+  signer: Signer;
   /** Signs; or after a lost response, sends the signed order again. */
   awaitPress: () => void;
+  /** The dialog calls it when it is on screen; the wallet opens after that. */
+  onShown: () => void;
   cancel: () => void;
 }
 

@@ -1,7 +1,10 @@
 /**
- * What the wallet signs for a withdrawal and for the recovery wallet: made here from the order in the server's
- * response, after a comparison with what the user entered. Throws `OrderMismatch` where they differ.
+ * What the wallet signs. For a withdrawal and for the recovery wallet it is made here from the order in the server's
+ * response, after a comparison with what the user entered; throws `OrderMismatch` where they differ. `fieldsToSign`
+ * explains any document field by field.
  */
+import { AGENT_FIELDS, type Field, PAYEE_FIELDS } from "../../../../packages/rules/src/fields.ts";
+import { AMOUNT, type Kind, TIME } from "../../../../packages/rules/src/kinds.ts";
 import {
   type MoveOwnerOrder,
   type SecondWalletOrder,
@@ -9,9 +12,10 @@ import {
 } from "../../../../packages/rules/src/orders.ts";
 import { isSameAddress } from "../address.ts";
 import { toDecimal } from "../money.ts";
-import type { WithdrawalOrder } from "../wire.ts";
-import { assertSingleUse, chainIdOf } from "./requests.ts";
+import type { NetworkInfo, TypedData, WithdrawalOrder } from "../wire.ts";
+import { assertSingleUse } from "./requests.ts";
 import { OrderMismatch } from "./signing.ts";
+import { SHOW } from "./terms.ts";
 
 const NO_WALLET = `0x${"0".repeat(40)}`;
 
@@ -21,7 +25,9 @@ const assertSame = (isSame: boolean, what: string, before: string, after: string
 
 export function withdrawalToSign(
   order: WithdrawalOrder,
-  wanted: { wallet: string; to: string; amount: string; network: string },
+  wanted: { wallet: string; to: string; amount: string },
+  /** The network that holds the money. */
+  { chainId, usdc }: Pick<NetworkInfo, "chainId" | "usdc">,
 ) {
   assertSingleUse({ ...order });
   assertSame(isSameAddress(order.wallet, wanted.wallet), "From", wanted.wallet, order.wallet);
@@ -30,7 +36,8 @@ export function withdrawalToSign(
   // The review shows the amount that "max" stands for, and the wallet signs that same order.
   const isSameAmount = wanted.amount === "max" || wanted.amount === amount;
   assertSame(isSameAmount, "Amount", wanted.amount, amount);
-  return typedDataOf("Withdraw", order, chainIdOf(wanted.network));
+  assertSame(isSameAddress(order.asset, usdc.address), "Token", usdc.address, order.asset);
+  return typedDataOf("Withdraw", order, chainId);
 }
 
 export function secondWalletToSign(
@@ -56,4 +63,66 @@ export function moveToSign(
   assertSame(isSameAddress(order.from, wanted.from), "From", wanted.from, order.from);
   assertSame(isSameAddress(order.to, wanted.to), "To", wanted.to, order.to);
   return typedDataOf("MoveOwner", order, chainId);
+}
+
+export interface FieldToSign {
+  /** As the wallet names it. */
+  name: string;
+  /** As the wallet shows it. */
+  raw: string;
+  /** For people, where the wallet's form is a bare number or a word of the protocol. */
+  plain?: string;
+  /** The fields of each entry of a list. */
+  entries?: FieldToSign[][];
+}
+
+/** The settings of rules, by their struct. */
+const SETTINGS: Readonly<Record<string, readonly Field[]>> = {
+  AgentPolicy: AGENT_FIELDS,
+  Payee: PAYEE_FIELDS,
+};
+/** The other members, in every struct. */
+const MEMBERS: Readonly<Record<string, Kind>> = {
+  amount: AMOUNT,
+  maxAmount: AMOUNT,
+  value: AMOUNT,
+  expiresAt: TIME,
+  deadline: TIME,
+  validBefore: TIME,
+};
+
+/** All members of a document in the order of the wallet, from the same object that the wallet signs. */
+export function fieldsToSign(typedData: TypedData, network: NetworkInfo | undefined) {
+  const { types, primaryType, domain, message } = typedData;
+  const plainOf = (struct: string, name: string, raw: string): string | undefined => {
+    if (name === "chainId") return network?.name;
+    if (name === "asset" || name === "verifyingContract") {
+      if (network === undefined) return undefined;
+      const isUsdc = isSameAddress(raw, network.usdc.address);
+      return `${isUsdc ? "USDC" : "not USDC"} on ${network.name}`;
+    }
+    if (name === "second" && raw === NO_WALLET) return "none";
+    if ((name === "validAfter" || name === "secondChain") && raw === "0")
+      return name === "validAfter" ? "at once" : "every chain";
+    const setting = SETTINGS[struct]?.find((field) => field.name === name);
+    const kind = setting?.kind ?? MEMBERS[name];
+    return kind?.text(kind.readSigned(raw), SHOW);
+  };
+  const field = (struct: string, name: string, value: unknown): FieldToSign => {
+    const raw = String(value);
+    const plain = plainOf(struct, name, raw);
+    return plain === undefined || plain === raw ? { name, raw } : { name, raw, plain };
+  };
+  const membersOf = (struct: string, values: object): FieldToSign[] =>
+    (types[struct] ?? []).map(({ name, type }) => {
+      const value = (values as Record<string, unknown>)[name];
+      if (!Array.isArray(value)) return field(struct, name, value);
+      const entries = value.map((entry: object) => membersOf(type.replace("[]", ""), entry));
+      return { name, raw: String(value.length), entries };
+    });
+  const ofDomain = ["chainId", "verifyingContract"].filter((name) => name in domain);
+  return [
+    ...ofDomain.map((name) => field("EIP712Domain", name, domain[name])),
+    ...membersOf(primaryType, message),
+  ];
 }

@@ -69,7 +69,7 @@ export class OtherAccountError extends Error {
   override readonly name = "OtherAccountError";
   constructor(shown: string, expected: string) {
     super(
-      `Your wallet uses the account ${shortAddress(shown)}, but you are signed in as ${shortAddress(expected)}. Choose that account in your wallet, then try again.`,
+      `Your wallet uses the account ${shortAddress(shown)} instead of ${shortAddress(expected)}. Choose that account in your wallet, then try again.`,
     );
   }
 }

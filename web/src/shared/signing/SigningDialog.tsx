@@ -1,25 +1,28 @@
 import { Button, Group, Stack, Text } from "@mantine/core";
-import type { ReactNode } from "react";
+import { type ReactNode, useEffect } from "react";
 import { Address } from "../../components/Address.tsx";
 import { Changes } from "../../components/Changes.tsx";
 import { Dialog } from "../../components/Dialog.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note } from "../../components/Layout.tsx";
 import { isSameAddress, shortAddress } from "../../lib/address.ts";
-import type { Notice, Signing } from "../../lib/orders/signing.ts";
-import { useConnection } from "../../lib/wallet/connection.ts";
+import type { Notice, Signer, Signing } from "../../lib/orders/signing.ts";
+import { disconnect, useConnection } from "../../lib/wallet/connection.ts";
 import { useNetworkOfChain } from "../info.ts";
 import { ChainHelp } from "../wallet/ChainHelp.tsx";
 import { WalletPicker } from "../wallet/WalletPicker.tsx";
+import { ToSign } from "./ToSign.tsx";
 
 /** Shows what the wallet is asked to sign, during the request and after a failed one. */
 export default function SigningDialog({ signing }: { signing: Signing }): ReactNode {
-  const { request, changes, step, cancel } = signing;
+  const { request, changes, step, cancel, onShown } = signing;
+  useEffect(onShown, [onShown]);
   return (
     <Dialog opened onClose={cancel} closable={step !== "sending"} title={request.title}>
       <Stack>
-        <NoticeText notice={signing.notice} owner={signing.owner} />
+        <NoticeText notice={signing.notice} signer={signing.signer} />
         {changes.length > 0 ? <Changes changes={changes} /> : <p>The rules do not change.</p>}
+        {step !== "sending" && <ToSign isScrolled typedData={signing.typedData} />}
         <NextStep signing={signing} />
       </Stack>
     </Dialog>
@@ -27,7 +30,7 @@ export default function SigningDialog({ signing }: { signing: Signing }): ReactN
 }
 
 function NextStep({ signing }: { signing: Signing }): ReactNode {
-  const { request, owner, step, notice, awaitPress, cancel } = signing;
+  const { request, signer, step, notice, awaitPress, cancel } = signing;
   const connection = useConnection();
   const network = useNetworkOfChain(request.chainId);
   const back = <Button onClick={cancel}>Cancel</Button>;
@@ -57,23 +60,27 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
     return (
       <Stack gap="sm">
         <p>
-          Connect the wallet you signed in with, <Address value={owner} copy={false} />, to sign
-          this.
+          Connect{" "}
+          {request.signers ? `the wallet of ${signer.who}` : "the wallet you signed in with"},{" "}
+          <Address value={signer.address} copy={false} />, to sign this.
         </p>
-        <WalletPicker expected={owner} />
+        <WalletPicker expected={signer.address} />
         <Group justify="flex-end">{back}</Group>
       </Stack>
     );
-  if (!isSameAddress(connection.address, owner))
+  if (!isSameAddress(connection.address, signer.address))
     return (
       <Stack gap="sm">
         <Note color="yellow">
           <p role="status">
             Your wallet uses the account {shortAddress(connection.address)}. Choose{" "}
-            {shortAddress(owner)} in your wallet, the account you are signed in with.
+            {shortAddress(signer.address)} in your wallet, {signer.who}.
           </p>
         </Note>
-        <Group justify="flex-end">{back}</Group>
+        <Group justify="flex-end">
+          {back}
+          <Button onClick={disconnect}>Other wallet</Button>
+        </Group>
       </Stack>
     );
   if (network && connection.chainId !== network.chainId)
@@ -94,7 +101,7 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
   );
 }
 
-function NoticeText({ notice, owner }: { notice: Notice; owner: string }): ReactNode {
+function NoticeText({ notice, signer }: { notice: Notice; signer: Signer }): ReactNode {
   switch (notice) {
     case undefined:
       return null;
@@ -123,8 +130,8 @@ function NoticeText({ notice, owner }: { notice: Notice; owner: string }): React
       return (
         <Note color="yellow">
           <p role="status">
-            The signature is not from {shortAddress(owner)}, the account you are signed in with.
-            Choose that account in your wallet and sign again. Nothing changed.
+            The signature is not from {shortAddress(signer.address)}, {signer.who}. Choose that
+            account in your wallet and sign again. Nothing changed.
           </p>
         </Note>
       );
