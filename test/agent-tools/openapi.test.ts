@@ -288,6 +288,7 @@ const FROZEN = [
   "getOverview",
   "getOwnerBalance",
   "getPayment",
+  "getPaymentAnswer",
   "getReadiness",
   "getRecovery",
   "getSession",
