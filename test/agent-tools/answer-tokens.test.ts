@@ -61,7 +61,7 @@ t.test("x402-fetch: what an agent needs by default, everything on request", asyn
     "evidence",
   ]);
   t.match(short, { paid: true, amountPaid: "0.001", status: 200, evidence: "verified" });
-  most("a paid answer", tokens(short), tokens(short["data"]) + 150);
+  most("a paid answer", tokens(short), tokens(short["data"]) + 130);
 
   const full = await post("x402-fetch", { ...demo, detail: "full" }, "one");
   t.equal(full.headers["idempotent-replayed"], "true", "another detail is the same call");
@@ -105,14 +105,14 @@ t.test("quotes, balances, lists and refusals are short too", async (t) => {
     requirement: { scheme: "exact", payTo: /^0x/, amount: "1000" },
     verdict: { allowed: true, rules: [{ rule: String, passed: true }] },
   });
-  most("a quote", tokens(short), 550);
+  most("a quote", tokens(short), 300);
   const whole = await quote("full");
   t.match(whole, { verdict: { choice: Array, rules: [{ detail: String }] }, offers: [{}] });
   t.ok(tokens(whole) > tokens(short));
 
   const me = (await read("/api/agents/me")).json<Members>();
   const all = (await read("/api/agents/me?detail=full")).json<Members>();
-  most("me", tokens(me), 420);
+  most("me", tokens(me), 340);
   t.match(all, { ...me, walletAddress: agent.walletAddress, balances: [{}], key: { id: String } });
 
   await post("spend", { recipient: friend, amount: "1", memo: "rent" });
@@ -163,7 +163,7 @@ t.test("over MCP: tools, answers and refusals", async (t) => {
   };
   const fetched = await call("x402_fetch", demo);
   t.match(fetched.value, { paid: true, evidence: "verified", data: { height: Number } });
-  most("x402_fetch", fetched.tokens + tokens(fetched.their), tokens(fetched.their) + 190);
+  most("x402_fetch", fetched.tokens + tokens(fetched.their), tokens(fetched.their) + 170);
   t.same(Object.keys(JSON.parse(fetched.their) as object), ["data"], "the content alone");
   const before = await paid();
   const { idempotencyKey } = fetched.value;
@@ -181,12 +181,12 @@ t.test("over MCP: tools, answers and refusals", async (t) => {
     paymentId: String,
   });
   for (const name of ["type", "title", "error", "success"]) t.notOk(name in refused.value, name);
-  most("a refusal", refused.tokens, 260);
+  most("a refusal", refused.tokens, 240);
   for (const [name, args, limit] of [
-    ["wallet_status", {}, 420],
-    ["x402_quote", demo, 550],
+    ["wallet_status", {}, 340],
+    ["x402_quote", demo, 300],
     ["list_payments", { limit: 3 }, 900],
-    ["search_services", {}, 400],
+    ["search_services", {}, 200],
   ] as const) {
     const answer = await call(name, args);
     most(name, answer.tokens + tokens(answer.their), limit);
@@ -206,7 +206,7 @@ t.test("on the command line", async (t) => {
     });
   const short = await purser("fetch", demoUrl, "--max", "0.01");
   t.equal(short.stdout.trim().split("\n").length, 1, "one line for a program");
-  most("purser fetch", about(JSON.parse(short.stdout) as Members), 150);
+  most("purser fetch", about(JSON.parse(short.stdout) as Members), 130);
   const full = await purser("fetch", demoUrl, "--max", "0.01", "--detail", "full");
   t.match(JSON.parse(full.stdout), { receipt: { evidence: { verified: true } } });
   const raw = await purser("fetch", demoUrl, "--max", "0.01", "--raw");
