@@ -8,7 +8,8 @@ import {
 
 interface Schema {
   [keyword: string]: unknown;
-  type?: string | string[];
+  type?: string;
+  anyOf?: Schema[];
   properties?: Record<string, Schema>;
   required?: string[];
   items?: Schema;
@@ -17,6 +18,7 @@ interface Schema {
 /** Of https://platform.openai.com/docs/guides/structured-outputs#supported-schemas the part that all models take. */
 const KEYWORDS = new Set([
   "type",
+  "anyOf",
   "description",
   "enum",
   "items",
@@ -28,31 +30,25 @@ const TYPES = new Set(["string", "integer", "number", "boolean", "object", "arra
 const DEEPEST = 5;
 
 function faults(schema: Schema, path: string, depth = 1): string[] {
-  const types = [schema.type ?? []].flat();
-  const found = [
-    ...Object.keys(schema)
-      .filter((keyword) => !KEYWORDS.has(keyword))
-      .map((keyword) => `${path}: ${keyword} is not supported`),
-    ...types.filter((type) => !TYPES.has(type)).map((type) => `${path}: no type ${type}`),
-    ...(types.length === 0 ? [`${path}: has no type`] : []),
-    ...(depth > DEEPEST ? [`${path}: too deep`] : []),
-  ];
-  if (types.includes("array"))
+  const { type, anyOf, items, properties = {}, required } = schema;
+  const found = Object.keys(schema)
+    .filter((keyword) => !KEYWORDS.has(keyword))
+    .map((keyword) => `${path}: ${keyword} is not supported`);
+  if (depth > DEEPEST) found.push(`${path}: is too deep`);
+  if (anyOf) return [...found, ...anyOf.flatMap((one) => faults(one, path, depth))];
+  if (type === undefined || !TYPES.has(type)) found.push(`${path}: has no known type`);
+  if (type === "array")
     found.push(
-      ...(schema.items
-        ? faults(schema.items, `${path}[]`, depth + 1)
-        : [`${path}: an array without items`]),
+      ...(items ? faults(items, `${path}[]`, depth + 1) : [`${path}: an array without items`]),
     );
-  if (!types.includes("object")) return found;
-  const names = Object.keys(schema.properties ?? {});
+  if (type !== "object") return found;
+  const names = Object.keys(properties);
   if (schema["additionalProperties"] !== false) found.push(`${path}: is not closed`);
-  if (JSON.stringify(schema.required) !== JSON.stringify(names))
+  if (JSON.stringify(required) !== JSON.stringify(names))
     found.push(`${path}: not every member is required`);
   return [
     ...found,
-    ...names.flatMap((name) =>
-      faults(schema.properties?.[name] ?? {}, `${path}.${name}`, depth + 1),
-    ),
+    ...names.flatMap((name) => faults(properties[name] ?? {}, `${path}.${name}`, depth + 1)),
   ];
 }
 

@@ -4,10 +4,13 @@
  * whose refusals explain more than a schema.
  */
 
+type Type = "string" | "integer" | "array" | "object";
+
 interface Value {
-  type: string | readonly string[];
+  type?: Type | "null";
+  anyOf?: readonly Value[];
   description?: string;
-  enum?: readonly (string | null)[];
+  enum?: readonly string[];
   items?: Value;
   properties?: Record<string, Value>;
   required?: readonly string[];
@@ -21,27 +24,23 @@ export interface ToolInput extends Value {
   additionalProperties: false;
 }
 
-const nullable = (type: string, description?: string): Value => ({
-  type: [type, "null"],
+/** `anyOf`, because not every provider takes a list of types. */
+const orNull = (value: Value, description?: string): Value => ({
+  anyOf: [value, { type: "null" }],
   ...(description === undefined ? {} : { description }),
 });
 
-export const text = (description?: string): Value => nullable("string", description);
-export const integer = (description?: string): Value => nullable("integer", description);
-export const texts = (description?: string): Value => ({
-  ...nullable("array", description),
-  items: { type: "string" },
-});
-export const oneOf = (words: readonly string[], description?: string): Value => ({
-  ...nullable("string", description),
-  enum: [...words, null],
-});
+export const text = (description?: string): Value => orNull({ type: "string" }, description);
+export const integer = (description?: string): Value => orNull({ type: "integer" }, description);
+export const texts = (description?: string): Value =>
+  orNull({ type: "array", items: { type: "string" } }, description);
+export const oneOf = (words: readonly string[], description?: string): Value =>
+  orNull({ type: "string", enum: words }, description);
 
 /** The same, but null is not allowed. */
-export const needed = ({ type, enum: words, ...rest }: Value): Value => ({
-  type: [type].flat()[0] ?? "string",
-  ...rest,
-  ...(words && { enum: words.filter((word) => word !== null) }),
+export const needed = ({ anyOf: [value] = [], description }: Value): Value => ({
+  ...value,
+  ...(description === undefined ? {} : { description }),
 });
 
 export const input = (properties: Record<string, Value>): ToolInput => ({
@@ -51,7 +50,5 @@ export const input = (properties: Record<string, Value>): ToolInput => ({
   additionalProperties: false,
 });
 
-export const part = (properties: Record<string, Value>, description: string): Value => ({
-  ...input(properties),
-  ...nullable("object", description),
-});
+export const part = (properties: Record<string, Value>, description: string): Value =>
+  orNull(input(properties), description);

@@ -39,7 +39,7 @@ const idempotencyKey = text(
 const APPROVAL = `${ASK_THE_OWNER} Call request_approval once with a reason, then wait_for_approval, then repeat exactly the same call with the idempotencyKey of the answer.`;
 const UNANSWERED = repeatUnanswered("idempotencyKey");
 const maxAmount = text("USDC");
-const detail = oneOf(["short", "full"]);
+const detail = oneOf(["short", "full"], "full: every member of the answer");
 const target = {
   url: text(),
   listingId: text("Instead of url: a result of search_services"),
