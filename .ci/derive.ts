@@ -9,8 +9,14 @@ import { findNetwork } from "../server/core/networks.ts";
 import { FUNCTIONS_DIRECTORY, readFunctions } from "../server/infra/db/functions.ts";
 import { skillMarkdown } from "../server/plugins/meta/skill.ts";
 import { AgentApproval, ApprovalRequired } from "../server/schemas/approvals.ts";
-import { Listing } from "../server/schemas/listings.ts";
-import { AgentSelf, Payment, SpendAnswer, SpendRequest } from "../server/schemas/payments.ts";
+import { Listing, ListingSummary } from "../server/schemas/listings.ts";
+import {
+  AgentSelf,
+  Payment,
+  PaymentSummary,
+  SpendAnswer,
+  SpendRequest,
+} from "../server/schemas/payments.ts";
 import { X402FetchAnswer, X402FetchRequest } from "../server/schemas/x402-fetch.ts";
 import { REFERENCE_PAGES } from "./reference-pages.ts";
 
@@ -27,7 +33,9 @@ const NAMED: Record<string, object> = {
   X402FetchRequest,
   FetchResult: X402FetchAnswer,
   Payment,
+  PaymentSummary,
   Listing,
+  ListingSummary,
   Approval: AgentApproval,
   ApprovalRequired,
 };
@@ -169,12 +177,12 @@ if TYPE_CHECKING:
 ${types.classes.join("\n\n")}
 
 class PaymentPage(TypedDict):
-    items: List[Payment]
+    items: List[PaymentSummary]
     nextCursor: Optional[str]
 
 
 class ListingPage(TypedDict):
-    items: List[Listing]
+    items: List[ListingSummary]
     nextCursor: Optional[str]
 `;
 

@@ -4,7 +4,7 @@ import { NETWORKS } from "../server/core/networks.ts";
 import type { Documented } from "../server/core/setting.ts";
 import { ERRORS } from "../server/errors.ts";
 import { NOTIFICATION_MEANINGS } from "../server/schemas/notifications.ts";
-import { USAGE } from "../packages/purser/src/cli.ts";
+import { ALL_USAGE } from "../packages/purser/src/usage.ts";
 
 const NOTE = "<!-- Written by `npm run derive`. Change the code instead. -->";
 
@@ -108,7 +108,7 @@ ${NOTE}
 The command \`purser\`: JSON on stdout, and an exit code for each outcome. In this repository it is \`npx purser\`.
 
 \`\`\`text
-${USAGE}
+${ALL_USAGE.join("\n\n")}
 \`\`\`
 `;
 

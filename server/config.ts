@@ -203,6 +203,8 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     relayerKmsKeys: env.RELAYER_KMS_KEYS,
     /** The socket of the custody process, which holds the master keys. */
     custodySocket: env.CUSTODY_SOCKET,
+    /** Web pages of these origins may call /mcp, besides our own. */
+    mcpOrigins: env.MCP_ORIGINS,
     fetchPrivateOrigins: [...env.FETCH_PRIVATE_ORIGINS, ...(isLocal ? [publicUrl] : [])],
     /** The dust floor: smaller payments are not worth the gas. Withdrawals are exempt. */
     minPaymentAtomic: env.MIN_PAYMENT,

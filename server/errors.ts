@@ -105,7 +105,11 @@ export const ERRORS = {
     "Payment challenge used before",
     "A payment of this wallet has already answered this challenge. Nothing was signed. Request a new challenge; if the seller repeats it, choose another seller.",
   ),
-  url_blocked: define(403, "URL not allowed", "Only public http(s) addresses can be fetched."),
+  url_blocked: define(
+    403,
+    "URL not allowed",
+    "Only public http(s) addresses can be fetched. The operator can allow a private origin in `FETCH_PRIVATE_ORIGINS`.",
+  ),
   proof_of_control_required: define(
     403,
     "Proof of control required",

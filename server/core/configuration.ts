@@ -216,18 +216,23 @@ const KEYS = {
   ),
 };
 
+const origins = formed("origins such as https://purser.example.com, comma separated", (text) => {
+  const found = listed(text).map(originOf);
+  return found.every((origin) => origin !== undefined) ? found : undefined;
+});
+
 const PAYMENTS = {
-  FETCH_PRIVATE_ORIGINS: setting(
-    formed("origins such as https://purser.example.com, comma separated", (text) => {
-      const origins = listed(text).map(originOf);
-      return origins.every((origin) => origin !== undefined) ? origins : undefined;
-    }),
-    {
-      default: "",
-      meaning: "Private origins that x402-fetch may reach.",
-      who: "an operator whose agents pay services of the same private network.",
-    },
-  ),
+  FETCH_PRIVATE_ORIGINS: setting(origins, {
+    default: "",
+    meaning: "Private origins that x402-fetch may reach.",
+    who: "an operator whose agents pay services of the same private network.",
+  }),
+  MCP_ORIGINS: setting(origins, {
+    default: "",
+    meaning:
+      "Origins of web pages that may call `/mcp` from a browser. Programs send no `Origin` and need none.",
+    who: "an operator whose users connect from an MCP client that is a web page.",
+  }),
   MIN_PAYMENT: setting(usdc, {
     default: "0.0001",
     meaning:

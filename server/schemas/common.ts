@@ -1,5 +1,5 @@
 /** Wire types shared by all routes. This file imports no other file of the service. */
-import { Type, type TObject, type TProperties, type TSchema } from "typebox";
+import { Type, type Static, type TObject, type TProperties, type TSchema } from "typebox";
 
 /** A request object: unknown fields are refused. */
 export const Strict = <T extends TProperties>(properties: T, options: object = {}) =>
@@ -236,6 +236,12 @@ export const Problem = Type.Object(
     description: "RFC 9457; some codes have more members, listed in the error catalogue",
   },
 );
+
+/** Agents pay for every token of a response, so responses to them are short unless they request more. */
+export const Detail = Type.Union([Type.Literal("short"), Type.Literal("full")], {
+  description: "How much the response contains (default short). Does not count as another call",
+});
+export type Detail = Static<typeof Detail>;
 
 /** Added to the response of an earlier identical call that this call joined. */
 export const joinedAnswer = {

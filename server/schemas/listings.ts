@@ -11,6 +11,7 @@ import {
   Timestamp,
   Id,
   Described,
+  Detail,
 } from "./common.ts";
 
 export const ListingMethod = Type.Union([
@@ -72,7 +73,25 @@ export const Listing = Type.Object({
 });
 export type ListingWire = Static<typeof Listing>;
 
-export const ListingPage = Page(Listing);
+/** A listing in a list. Short: the required members only. */
+export const ListingSummary = Type.Object({
+  ...Type.Partial(Listing).properties,
+  id: Id,
+  url: Type.String(),
+  method: ListingMethod,
+  network: NetworkId,
+  price: Described(Amount, "Last seen price, USDC"),
+  uses: Type.Integer({ description: "Paid fetches by agents of this service" }),
+  thirdParty: ThirdParty({
+    name: Type.String(),
+    description: Type.String(),
+    category: Type.String(),
+    sample: Type.Optional(Nullable(Type.String())),
+    mimeType: Type.Optional(Nullable(Type.String())),
+  }),
+});
+export type ListingSummary = Static<typeof ListingSummary>;
+export const ListingPage = Page(ListingSummary);
 export const ListingQuery = Strict({
   search: Type.Optional(Type.String({ maxLength: 200 })),
   category: Type.Optional(Type.String({ maxLength: 40 })),
@@ -80,6 +99,7 @@ export const ListingQuery = Strict({
   maxPrice: Type.Optional(Amount),
   status: Type.Optional(ListingStatus),
   mine: Type.Optional(Type.Literal("true", { description: "Only your own; needs a session" })),
+  detail: Type.Optional(Described(Detail, "short: what an agent needs to choose (default full)")),
   ...pageQuery,
 });
 export type ListingQuery = Static<typeof ListingQuery>;

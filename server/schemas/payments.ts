@@ -15,6 +15,7 @@ import {
   AddressInput,
   AddressOutput,
   Amount,
+  Detail,
   joinedAnswer,
   NetworkId,
   Nullable,
@@ -59,28 +60,39 @@ export const SpendAnswer = Type.Object({
   ...joinedAnswer,
 });
 
+/** For reads by agents: without it the response has what an agent needs to pay. */
+export const DetailQuery = Strict({ detail: Type.Optional(Detail) });
+
+const { address, label, ...payeeDetails } = AllowlistEntry.properties;
+
+/** With `detail: "short"`, the optional members are left out if they are null, or only in the full response. */
 export const AgentSelf = Type.Object({
   id: Id,
   name: Type.String(),
   status: Type.Unsafe<string>(AgentStatus),
-  expired: Type.Boolean(),
+  expired: Type.Optional(Type.Boolean()),
   wallet: AddressOutput,
-  walletAddress: AddressOutput,
+  walletAddress: Type.Optional(Described(AddressOutput, "Full: the same as `wallet`")),
   network: NetworkId,
   asset: AddressOutput,
   balance: Nullable(Amount, "USDC on `network`; null while the chain does not respond"),
-  balances: Type.Array(NetworkBalance, {
-    description: "On every configured network; name one in a spend to pay from there",
-  }),
+  balances: Type.Optional(
+    Type.Array(NetworkBalance, {
+      description:
+        "On every configured network; name one in a spend to pay from there. Short: only if there are several",
+    }),
+  ),
   limits: Limits,
   ...inResponse<SelfWire>(SELF_FIELDS),
-  allowlist: Type.Array(AllowlistEntry),
+  allowlist: Type.Array(
+    Type.Object({ address, label, ...Type.Partial(Type.Object(payeeDetails)).properties }),
+  ),
   key: Type.Object({
-    id: Id,
+    id: Type.Optional(Id),
     label: Type.String(),
     prefix: KeyPrefix,
     last4: KeyEnd,
-    createdAt: Timestamp,
+    createdAt: Type.Optional(Timestamp),
     expiresAt: Nullable(Timestamp),
   }),
 });
@@ -202,6 +214,37 @@ export const Payment = Type.Object({
 export type Payment = Static<typeof Payment>;
 export const PaymentPage = Page(Payment);
 
+/** A payment in an agent's list. Short: the optional members only if they are set, and not all of them. */
+export const PaymentSummary = Type.Object({
+  ...Type.Partial(Payment).properties,
+  id: Id,
+  kind: PaymentKind,
+  status: PaymentStatus,
+  network: NetworkId,
+  asset: AddressOutput,
+  recipient: Nullable(AddressOutput),
+  amount: Amount,
+  createdAt: Timestamp,
+  settledAt: Nullable(Timestamp),
+  txHash: Nullable(TxHash),
+  x402: Type.Optional(
+    Nullable(
+      Type.Object({
+        url: Nullable(Type.String()),
+        delivered: Nullable(Type.Boolean()),
+        upstreamStatus: Nullable(Type.Integer()),
+        listingId: Type.Optional(Nullable(Id)),
+        thirdParty: Type.Optional(
+          ThirdParty({ requirement: Type.Unknown({ description: "As in one payment" }) }),
+        ),
+        evidence: Type.Optional(Nullable(PaymentEvidence)),
+      }),
+    ),
+  ),
+});
+export type PaymentSummary = Static<typeof PaymentSummary>;
+export const PaymentSummaryPage = Page(PaymentSummary);
+
 const words = (text: string) =>
   Type.String({ pattern: `^(${text})(,(${text}))*$`, description: `Comma list of ${text}` });
 
@@ -216,6 +259,7 @@ export const paymentFilters = {
 };
 export const PaymentFilters = Strict(paymentFilters);
 export type PaymentFilters = Static<typeof PaymentFilters>;
+export const OwnPaymentFilters = Strict({ ...paymentFilters, detail: Type.Optional(Detail) });
 
 export const PaymentParams = Strict({
   id: Type.String({ minLength: 1, maxLength: 64 }),

@@ -13,6 +13,7 @@ import {
   TxHash,
   Id,
   Described,
+  Detail,
   AtomicAmount,
   Timestamp,
 } from "./common.ts";
@@ -93,11 +94,13 @@ export const X402FetchRequest = Strict(
         description: "For each response of the target (default 30000)",
       }),
     ),
+    detail: Type.Optional(Detail),
   },
   { description: "Exactly one of url and listingId" },
 );
 export type X402FetchRequest = Static<typeof X402FetchRequest>;
 
+/** With `detail: "short"`, the members that may be missing are there only if they say something unusual. */
 export const X402FetchAnswer = Type.Object({
   success: Type.Literal(true),
   paid: Type.Boolean(),
@@ -141,12 +144,13 @@ export const X402FetchAnswer = Type.Object({
   bytes: Type.Optional(Type.Integer({ description: "Received bytes, decompressed" })),
   headers: Type.Optional(
     Type.Record(Type.String(), Type.String(), {
-      description: "From the target's response: content-type, location, link, retry-after, etag",
+      description:
+        "From the target's response: content-type, location, link, retry-after, etag. Short: location and retry-after of a response that is no success",
     }),
   ),
-  omittedHeaders: Type.Array(Type.String(), {
-    description: "Request headers that were not forwarded",
-  }),
+  omittedHeaders: Type.Optional(
+    Type.Array(Type.String(), { description: "Request headers that were not forwarded" }),
+  ),
   note: Type.Optional(
     Type.String({ description: "An explanation if the response is incomplete or unusual" }),
   ),
@@ -160,7 +164,7 @@ export const X402FetchAnswer = Type.Object({
       },
       {
         description:
-          "For a payment up to a maximum: the signed maximum and the amount charged on chain. For any payment: the seller's signed evidence",
+          "Full. For a payment up to a maximum: the signed maximum and the amount charged on chain. For any payment: the seller's signed evidence",
       },
     ),
   ),
@@ -180,14 +184,20 @@ export const X402FetchAnswer = Type.Object({
         "The target accepted the wallet's signature for an earlier payment (sign-in-with-x)",
     }),
   ),
-  source: Type.String({ description: "The requested URL" }),
+  source: Type.Optional(Type.String({ description: "Full: the requested URL" })),
   status: Type.Integer({
     description: "HTTP status of the target; for a tool call: 200, or 500 if it failed",
   }),
-  contentType: Nullable(Type.String()),
-  network: Nullable(NetworkId),
-  payTo: Nullable(AddressOutput),
+  contentType: Type.Optional(
+    Nullable(Type.String(), "Of the target's response. Short: with dataBase64 only"),
+  ),
+  network: Type.Optional(Nullable(NetworkId, "Full: the network of the payment")),
+  payTo: Type.Optional(Nullable(AddressOutput, "Full: who was paid")),
   paymentId: Nullable(Id),
+  evidence: Nullable(
+    Type.Union([Type.Literal("verified"), Type.Literal("not verified")]),
+    "The seller's signed receipt, compared with the payment; null: it signed nothing. The chain is the proof of payment",
+  ),
   delivered: Type.Boolean({
     description: "The target returned a success, whether or not it was paid",
   }),
@@ -215,7 +225,7 @@ export const X402FetchAnswer = Type.Object({
   offers: Type.Optional(
     Type.Array(PaymentOffer, {
       description:
-        "Dry run: all offers of the target in its order, with the reason if one cannot be paid",
+        "Full dry run: all offers of the target in its order, with the reason if one cannot be paid",
     }),
   ),
   thirdParty: Type.Optional(
@@ -238,14 +248,18 @@ export const X402FetchAnswer = Type.Object({
       allowed: Type.Boolean(),
       code: Nullable(Type.String()),
       detail: Nullable(Type.String()),
-      choice: Type.Array(Type.String(), {
-        description: "For each offer, in the target's order: why it was chosen or not",
-      }),
+      choice: Type.Optional(
+        Type.Array(Type.String(), {
+          description: "Full: for each offer, in the target's order, why it was chosen or not",
+        }),
+      ),
       rules: Type.Array(
         Type.Object({
           rule: Type.String(),
           passed: Nullable(Type.Boolean()),
-          detail: Type.String(),
+          detail: Type.Optional(
+            Type.String({ description: "Short: only for a rule that did not pass" }),
+          ),
           liftable: Type.Optional(
             Type.Literal(true, {
               description:
@@ -262,9 +276,14 @@ export const X402FetchAnswer = Type.Object({
           ),
         }),
       ),
-      policy: Nullable(Type.Record(Type.String(), Type.Unknown())),
-      availableAt: Nullable(Timestamp),
-      nextReleaseAt: Nullable(Timestamp),
+      policy: Type.Optional(
+        Nullable(
+          Type.Record(Type.String(), Type.Unknown()),
+          "The numbers of the rule that refused; short: only if one did",
+        ),
+      ),
+      availableAt: Type.Optional(Nullable(Timestamp)),
+      nextReleaseAt: Type.Optional(Nullable(Timestamp)),
     }),
   ),
 });

@@ -83,6 +83,25 @@ t.test("commands", async (t) => {
   );
 });
 
+t.test("a URL that cannot be fetched gets a sentence", async (t) => {
+  for (const url of ["api.example.com/data", "localhost:4001/data"]) {
+    const noScheme = await purser(["fetch", url]);
+    t.match(
+      [noScheme.code, noScheme.json()],
+      [1, { code: "validation_failed", detail: /needs its scheme, such as "https:/ }],
+      url,
+    );
+  }
+  for (const url of ["http://localhost:4001/data", "http://10.0.0.1/data"]) {
+    const local = await purser(["fetch", url]);
+    t.match(
+      [local.code, local.json()],
+      [3, { code: "url_blocked", detail: /FETCH_PRIVATE_ORIGINS/ }],
+      url,
+    );
+  }
+});
+
 t.test("outcomes by exit code", async (t) => {
   const blocked = await purser(["spend", friend, "5"]);
   t.match([blocked.code, blocked.json().code], [3, "daily_limit_exceeded"]);
@@ -102,4 +121,12 @@ t.test("outcomes by exit code", async (t) => {
   t.equal((await purser(["me"], {})).code, 2, "no key");
   const help = await purser(["--help"], {});
   t.match([help.code, help.text], [0, /purser spend/]);
+  const ofFetch = await purser(["fetch", "--help"], {});
+  t.match([ofFetch.code, ofFetch.text], [0, /purser fetch <url>[^]*--max AMOUNT +the most to pay/]);
+  t.notMatch(ofFetch.text, /purser spend/);
+  for (const wrong of [
+    ["fetch", demoUrl, "--raw", "--dry-run"],
+    ["fetch", demoUrl, "--detail", "most"],
+  ])
+    t.equal((await purser(wrong)).code, 2, wrong.join(" "));
 });

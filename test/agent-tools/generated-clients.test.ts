@@ -60,7 +60,7 @@ const client = createClient<paths>({
   baseUrl: BASE_URL,
   headers: { authorization: \`Bearer \${AGENT_API_KEY}\` },
 });
-type Payment = components["schemas"]["Payment"];
+type Payment = components["schemas"]["PaymentSummary"];
 
 const spend = () =>
   client.POST("/api/agents/spend", {

@@ -4,6 +4,7 @@
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import t from "tap";
+import { toolResult } from "../helpers/tool-result.ts";
 import { forgetDelivered } from "../../server/plugins/payments/lost-responses.ts";
 import { until } from "../helpers/until.ts";
 import { testApp } from "../helpers/app.ts";
@@ -48,7 +49,7 @@ const call = async (
   options: Parameters<Client["callTool"]>[2] = {},
 ): Promise<Body> => {
   const result = await client.callTool({ name, arguments: args }, undefined, options);
-  return result.structuredContent as Body;
+  return toolResult(result);
 };
 const paid = async (): Promise<number> => {
   const { rows } = await database.pool.query<{ count: number }>(

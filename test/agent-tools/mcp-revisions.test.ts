@@ -9,6 +9,7 @@ import { StreamableHTTPClientTransport as OldTransport } from "@modelcontextprot
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import t from "tap";
 import { pythonWith } from "../helpers/python.ts";
+import { toolResult } from "../helpers/tool-result.ts";
 import { until } from "../helpers/until.ts";
 import { assertLedgerIsChain, market, PAYEE } from "../x402-client/market.ts";
 
@@ -114,8 +115,8 @@ for (const [revision, connect] of [
     );
     t.match(parts[2]?.text, /^UNTRUSTED/, "a third party's image is marked as untrusted");
     t.match(parts[3], { mimeType: "image/png", data: png().toString("base64") });
-    t.match(image.structuredContent, { paid: true, contentType: "image/png" });
-    t.notOk((image.structuredContent as { dataBase64?: string }).dataBase64, "included only once");
+    t.match(toolResult(image), { paid: true, contentType: "image/png" });
+    t.notOk(toolResult(image)["dataBase64"], "included only once");
 
     sell("image/png", "no image at all\u00ff");
     const fake = await client.callTool({ name: "x402_fetch", arguments: fetching() });
@@ -148,7 +149,7 @@ for (const [revision, connect] of [
     await t.rejects(client.getPrompt({ name: "other" }), /no prompt/);
 
     const listed = await client.callTool({ name: "list_payments", arguments: { limit: "2" } });
-    t.match(listed.structuredContent, { items: [{ status: "settled" }, { status: "settled" }] });
+    t.match(toolResult(listed), { items: [{ status: "settled" }, { status: "settled" }] });
 
     sell("text/plain", "slow", 2_500);
     const seen: number[] = [];
@@ -160,7 +161,7 @@ for (const [revision, connect] of [
         onprogress: ({ progress }) => void seen.push(progress),
       },
     );
-    t.match(slow.structuredContent, { paid: true });
+    t.match(toolResult(slow), { paid: true });
     t.ok(seen.length > 1, "progress notifications");
     seller.script = {};
   });
@@ -176,7 +177,7 @@ t.test("2026-07-28: a client times out; a signed payment is kept for its repeat"
     /timed out/i,
   );
   const again = await client.callTool({ name: "x402_fetch", arguments: args });
-  t.match(again.structuredContent, { paid: true, replayed: true });
+  t.match(toolResult(again), { paid: true, replayed: true });
   t.equal(await paid(), before + 1);
 
   let markReached: () => void = () => undefined;
@@ -215,10 +216,8 @@ t.test("2026-07-28: the user of the client is asked before the owner", async (t)
     },
   });
   const declined = await client.callTool({ name: "send_usdc", arguments: args });
-  t.match(declined, {
-    isError: true,
-    structuredContent: { code: "per_payment_limit_exceeded", approvable: true },
-  });
+  t.equal(declined.isError, true);
+  t.match(toolResult(declined), { code: "per_payment_limit_exceeded", approvable: true });
   t.equal(questions.length, 1);
   t.match(questions[0], /Ask the owner\?/);
   const open = async () =>
@@ -226,14 +225,14 @@ t.test("2026-07-28: the user of the client is asked before the owner", async (t)
   t.same(await open(), []);
   answer = { action: "accept", content: { ask: true, reason: "the train leaves" } };
   const accepted = await client.callTool({ name: "send_usdc", arguments: args });
-  t.match(accepted.structuredContent, { status: "approval_required", state: "open" });
+  t.match(toolResult(accepted), { status: "approval_required", state: "open" });
   t.same(await open(), [{ reason: "the train leaves" }]);
 
   for (const connect of [old, () => modern()]) {
     const silent = await connect();
     const refused = await silent.callTool({ name: "send_usdc", arguments: args });
     t.match(
-      refused.structuredContent,
+      toolResult(refused),
       { approvable: true },
       "without elicitation the refusal is returned at once",
     );
@@ -244,11 +243,7 @@ t.test("2026-07-28: the user of the client is asked before the owner", async (t)
     name: "request_approval",
     arguments: { tool: "send_usdc", arguments: args, reason: "again" },
   });
-  t.match(
-    tool.structuredContent,
-    { status: "approval_required", paid: false },
-    "joins the open request",
-  );
+  t.match(toolResult(tool), { status: "approval_required", paid: false }, "joins the open request");
   t.equal((await open()).length, 1);
 });
 
@@ -267,8 +262,8 @@ async def main(mode):
         skill = await client.read_resource("purser://skill")
         print(json.dumps({
             "tools": len(tools),
-            "paid": first.structured_content["paid"],
-            "replayed": first.structured_content.get("replayed"),
+            "paid": json.loads(first.content[0].text)["paid"],
+            "replayed": json.loads(first.content[0].text).get("replayed"),
             "skill": skill.contents[0].text[:20],
             "version": client.protocol_version,
         }))

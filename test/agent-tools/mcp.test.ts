@@ -3,6 +3,7 @@ import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import t from "tap";
 import { agentWorld } from "./world.ts";
+import { toolResult } from "../helpers/tool-result.ts";
 
 interface ToolAnswer {
   paymentId: string;
@@ -23,13 +24,12 @@ const connect = async (key: string): Promise<Client> => {
   return client;
 };
 const client = await connect(agent.apiKey);
-// Listing the tools makes the client compile the output schemas: from then on it validates every result.
 const { tools } = await client.listTools();
 const call = async (name: string, args: Record<string, unknown> = {}) => {
   const result = await client.callTool({ name, arguments: args });
   return {
     isError: result.isError === true,
-    body: result.structuredContent as ToolAnswer,
+    body: toolResult(result) as unknown as ToolAnswer,
     content: result.content,
   };
 };
@@ -48,7 +48,7 @@ t.test("nine tools, none of which changes a rule", async (t) => {
   ]);
   for (const tool of tools) {
     t.equal(tool.inputSchema.type, "object", tool.name);
-    t.ok(tool.outputSchema, `${tool.name} has an output schema`);
+    t.notOk(tool.outputSchema, `${tool.name}: the answer is text, once`);
     const pays = ["send_usdc", "x402_fetch", "request_approval"].includes(tool.name);
     t.equal(tool.annotations?.readOnlyHint, !pays, `${tool.name}: read-only unless it pays`);
     t.equal(tool.annotations?.destructiveHint, pays, tool.name);
@@ -66,6 +66,7 @@ t.test("nine tools, none of which changes a rule", async (t) => {
   }
   const quote = tools.find(({ name }) => name === "x402_quote");
   t.same(Object.keys(quote?.inputSchema.properties ?? {}).sort(), [
+    "detail",
     "listingId",
     "maxAmount",
     "mcp",
@@ -100,11 +101,7 @@ t.test("status, quote, fetch, send and look up", async (t) => {
   t.match((await call("search_services", { search: "statistics" })).body.items[0], {
     url: demoUrl,
   });
-  t.match(
-    JSON.parse((fetched.content as { text: string }[])[0]!.text),
-    { paid: true },
-    "also as text, for older clients",
-  );
+  t.match(JSON.parse((fetched.content as { text: string }[])[0]!.text), { paid: true });
 });
 
 t.test("text by third parties is a separate, marked part", async (t) => {
@@ -185,6 +182,64 @@ t.test("authentication, streams and sessions", async (t) => {
   await t.rejects(connect("purser_wrong"), "a wrong key is refused");
   const get = await app.inject({ method: "GET", url: "/mcp", headers: agent.headers });
   t.equal(get.statusCode, 405);
+  // Python's SDK ends each session in this way.
+  const end = await fetch(`${baseUrl}/mcp`, {
+    method: "DELETE",
+    headers: { ...agent.headers, "content-type": "application/json" },
+  });
+  t.match([end.status, end.headers.get("allow")], [405, "POST"]);
+  t.match(await end.json(), { code: "method_not_allowed", detail: /POST/ });
+  const ended = new Client({ name: "test", version: "1" });
+  const transport = new StreamableHTTPClientTransport(new URL(`${baseUrl}/mcp`), {
+    requestInit: { headers: { ...agent.headers, "content-type": "application/json" } },
+  });
+  await ended.connect(transport);
+  await transport.terminateSession();
+  await ended.close();
   const none = await app.inject({ method: "POST", url: "/mcp", payload: {} });
   t.match(none.json(), { jsonrpc: "2.0", error: { data: { code: "missing_api_key" } } });
+});
+
+t.test("a web page of another origin may not call it", async (t) => {
+  const list = (origin: string | undefined, method: "POST" | "DELETE" = "POST") =>
+    app.inject({
+      method,
+      url: "/mcp",
+      headers: {
+        ...agent.headers,
+        accept: "application/json, text/event-stream",
+        ...(origin === undefined ? {} : { origin }),
+      },
+      ...(method === "POST" && { payload: { jsonrpc: "2.0", id: 1, method: "tools/list" } }),
+    });
+  for (const origin of ["https://evil.example", "null", `${baseUrl}.evil.example`]) {
+    const refused = await list(origin);
+    t.equal(refused.statusCode, 403, origin);
+    t.match(refused.json(), { code: "origin_not_allowed", detail: /MCP_ORIGINS/ });
+  }
+  t.equal((await list("https://evil.example", "DELETE")).statusCode, 403);
+  world.config.mcpOrigins.push("https://inspector.example");
+  for (const origin of [undefined, world.config.publicUrl, "https://inspector.example"])
+    t.equal((await list(origin)).statusCode, 200, String(origin));
+});
+
+t.test("what is left out may be null, and objects may be JSON text", async (t) => {
+  const { inputSchema } = tools.find(({ name }) => name === "x402_fetch") ?? {};
+  const nothing = Object.fromEntries(
+    Object.keys(inputSchema?.properties ?? {}).map((name) => [name, null]),
+  );
+  const fetched = await call("x402_fetch", { ...nothing, url: demoUrl, maxAmount: "0.01" });
+  t.match(fetched.body, { paid: true });
+  const refused = { recipient: friend, amount: "50", network: null, memo: "too much" };
+  const denied = await call("send_usdc", { ...refused, idempotencyKey: null });
+  t.match(denied.body, { code: "daily_limit_exceeded", approvable: true });
+  const asked = await call("request_approval", {
+    tool: "send_usdc",
+    arguments: JSON.stringify(refused),
+    reason: "a test",
+    idempotencyKey: null,
+  });
+  t.match(asked.body, { status: "approval_required", denial: { code: "daily_limit_exceeded" } });
+  const wrong = { name: "x402_fetch", arguments: { url: demoUrl, headers: ["no colon"] } };
+  await t.rejects(client.callTool(wrong), /Name: value/);
 });

@@ -333,6 +333,7 @@ const FROZEN = [
   "getOverview",
   "getOwnerBalance",
   "getPayment",
+  "getPaymentAnswer",
   "getReadiness",
   "getRecovery",
   "getSession",

@@ -4,14 +4,16 @@ import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 
-export async function agentWorld(t: Test, options: { dailyLimit?: string } = {}) {
+/** With `signs`, the demo endpoint is paid at the relayer's address, whose key signs its receipts as in `npm start`. */
+export async function agentWorld(t: Test, options: { dailyLimit?: string; signs?: boolean } = {}) {
   const friend = privateKeyToAccount(generatePrivateKey()).address;
-  const seller = privateKeyToAccount(generatePrivateKey()).address;
+  const other = privateKeyToAccount(generatePrivateKey()).address;
   const context = await testApp(t, {
     listen: true,
-    env: { DEMO_PAY_TO: seller },
+    env: options.signs ? {} : { DEMO_PAY_TO: other },
     configure: (config) => void (config.fetchPrivateOrigins = [config.publicUrl]),
   });
+  const seller = options.signs ? context.chain.relayer.address : other;
   const owner = await signIn(context);
   const agent = await createAgent(context, owner, {
     dailyLimit: options.dailyLimit ?? "10",

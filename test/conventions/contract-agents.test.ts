@@ -65,14 +65,18 @@ const FETCHED: Fields = {
   paid: flag,
   amountPaid: money,
   txHash: orNull(hash),
-  source: text,
+  paymentId: orNull(text),
   status: count,
+  delivered: flag,
+  remaining: money,
+  evidence: orNull(text),
+};
+const FETCHED_IN_FULL: Fields = {
+  ...FETCHED,
+  source: text,
   contentType: orNull(text),
   network: orNull(network),
   payTo: orNull(address),
-  paymentId: orNull(text),
-  delivered: flag,
-  remaining: money,
 };
 
 const call = async (url: string, body: unknown, headers: Record<string, string> = {}) => {
@@ -144,6 +148,8 @@ t.test("x402-fetch: paid, free, binary, and the price alone", async (t) => {
   t.equal(paid.status, 200);
   holds(t, paid.body, fields({ ...FETCHED, data: fields({ answer: count }) }), "paid");
   t.match(paid.body, { paid: true, amountPaid: "0.001", txHash: /^0x/, delivered: true });
+  const whole = await fetch({ url: seller.url, detail: "full" });
+  holds(t, whole.body, fields({ ...FETCHED_IN_FULL, data: fields({ answer: count }) }), "full");
 
   seller.script = { onUnpaid: ({ response }) => void response.end("for nothing") };
   const free = await fetch({ url: seller.url });
@@ -156,7 +162,7 @@ t.test("x402-fetch: paid, free, binary, and the price alone", async (t) => {
 
   seller.script = {};
   const dryRun = await fetch({ url: seller.url, dryRun: true });
-  const rule = fields({ rule: text, passed: orNull(flag), detail: text });
+  const rule = fields({ rule: text, passed: orNull(flag) });
   holds(
     t,
     dryRun.body,

@@ -101,6 +101,15 @@ t.test("hot statements, with custom and with generic plans", async (t) => {
     t.ok(await read(`${owned}/payments?status=blocked`, owner.headers));
     t.ok(await read("/api/overview", owner.headers));
     t.ok(await read("/api/agents/me", agent.headers));
+    // No answer is kept for this payment; the statement that looks for one is planned all the same.
+    const scansBefore = scans.length;
+    const { rows } = await app.pool.query<{ id: string }>(
+      "SELECT id FROM payments WHERE agent_id = $1 ORDER BY created_at DESC LIMIT 1",
+      [agent.id],
+    );
+    const url = `/api/agents/me/payments/${rows[0]?.id}/answer`;
+    t.equal((await app.inject({ url, headers: agent.headers })).statusCode, 404);
+    t.ok(scans.slice(scansBefore).some(({ table }) => table === "idempotency_keys"));
     await readStream(`${baseUrl}/api/events`, { ...owner.headers, "last-event-id": "1-1" });
     t.same(bad(scans), []);
     const tables = new Set(scans.map(({ table }) => table));

@@ -164,7 +164,7 @@ t.test("an agent buys it through its listing, and the use is counted", async (t)
     method: "POST",
     url: "/api/agents/x402-fetch",
     headers: agent.headers,
-    payload: JSON.stringify({ listingId: listing?.id }),
+    payload: JSON.stringify({ listingId: listing?.id, detail: "full" }),
   });
   t.match(answer.json(), { paid: true, amountPaid: "0.001", delivered: true, payTo, status: 200 });
   t.match(answer.json<{ data: Stats }>().data, { network: "eip155:5042002", height: Number });

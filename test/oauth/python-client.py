@@ -68,7 +68,7 @@ async def call(auth, tool, arguments):
         transport = streamable_http_client(f"{BASE}/mcp", http_client=http)
         async with Client(transport) as client:
             result = await client.call_tool(tool, arguments)
-            return result.structured_content
+            return json.loads(result.content[0].text)
 
 
 async def main():

@@ -2,6 +2,7 @@
 // stolen, replayed or altered requests get nothing.
 import { createHash } from "node:crypto";
 import t from "tap";
+import { toolResult } from "../helpers/tool-result.ts";
 import { readChain } from "../../server/plugins/audit/store.ts";
 import { verifyChain } from "../../server/plugins/audit/verify.ts";
 import { testApp } from "../helpers/app.ts";
@@ -34,8 +35,7 @@ await chain.mint(agent.walletAddress, 50_000_000n);
 
 const errorOf = (answer: { json: () => { error: string } }) => answer.json().error;
 const structured = (answer: { body: string }) =>
-  (messageOf(answer) as { result: { structuredContent: Record<string, unknown> } }).result
-    .structuredContent;
+  toolResult((messageOf(answer) as { result: { content: unknown } }).result);
 const works = async (token: string) => (await callTool(world, token)).statusCode === 200;
 
 t.test("metadata at the well-known URLs of all specification versions", async (t) => {

@@ -150,6 +150,11 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /api/agents/me": { auth: "agent", allowed: "200" },
   "GET /api/agents/me/payments": { auth: "agent", allowed: "200" },
   "GET /api/agents/me/payments/:id": { auth: "agent", allowed: "200", isOwned: true },
+  "GET /api/agents/me/payments/:id/answer": {
+    auth: "agent",
+    allowed: "404 not_found",
+    isOwned: true,
+  },
   "GET /api/agents/approvals/:id": { auth: "agent", allowed: "200", isOwned: true },
   "POST /api/agents/spend": {
     auth: "agent",

@@ -304,7 +304,6 @@ t.test("`npx purser` is the command line, and an MCP server over stdio", async (
     name: "x402_fetch",
     arguments: { url: demoUrl, maxAmount: "0.01" },
   });
-  t.match(fetched.structuredContent ?? fetched.content, /./);
   t.match(JSON.stringify(fetched), /"?amountPaid\\?":\s*\\?"0\.001/);
   const before = await run("npx", [...npx, "payments"], { cwd: project, env: environment });
   t.match(JSON.parse(before.stdout), { items: [{ status: "settled", amount: "0.001" }] });

@@ -82,7 +82,8 @@ async function agentPays(
   const startMs = performance.now();
   const reply = await callUntilAnswered(context, "/api/agents/x402-fetch", {
     headers: bearer(agent, randomNonce()),
-    body: { url, timeoutMs: 6_000 },
+    // Full, because the answer names the payee.
+    body: { url, timeoutMs: 6_000, detail: "full" },
     patienceMs: FETCH_PATIENCE_MS,
   });
   const amountPaid = reply?.body["amountPaid"];

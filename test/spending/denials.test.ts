@@ -156,7 +156,7 @@ t.test("a repeated refusal is counted on the row of the first", async (t) => {
   t.not(another, first, "another payee is another refusal");
   const read = async (url: string, { headers }: { headers: Record<string, string> }) =>
     (await app.inject({ url, headers })).json();
-  const { items } = await read("/api/agents/me/payments", agent);
+  const { items } = await read("/api/agents/me/payments?detail=full", agent);
   t.match(items, [
     { id: another, repeats: 0 },
     { id: first, repeats: 2, denial: { code: "recipient_not_allowed" } },
@@ -243,7 +243,9 @@ t.test("the agent reads every limit and what is left of it", async (t) => {
     allowlist: [{ address: payee, dailyLimit: "3", label: "the seller" }, other],
   });
   const me = async () =>
-    (await app.inject({ url: "/api/agents/me", headers: agent.headers })).json<AgentSelf>();
+    (
+      await app.inject({ url: "/api/agents/me?detail=full", headers: agent.headers })
+    ).json<AgentSelf>();
   t.match((await me()).limits, {
     remaining: "10",
     weekly: { remaining: "20", nextReleaseAt: null },

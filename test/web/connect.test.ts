@@ -11,6 +11,7 @@ import { openPage } from "../helpers/browser.ts";
 import { injectWallet } from "./injected-wallet.ts";
 import { picture } from "./pictures.ts";
 import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
+import { toolResult } from "../helpers/tool-result.ts";
 
 const world = await webWorld(t);
 const owner = await signIn(world, DEMO_OWNER);
@@ -50,7 +51,7 @@ t.test("the first paid call from a new machine, without a copied key", async (t)
     name: "x402_fetch",
     arguments: { url: demoUrl, maxAmount: "0.01" },
   });
-  t.match(paid.structuredContent, { paid: true, amountPaid: "0.001" }, JSON.stringify(paid));
+  t.match(toolResult(paid), { paid: true, amountPaid: "0.001" }, JSON.stringify(paid));
   t.ok(performance.now() - startedMs < 120_000, "within two minutes");
 
   await t.test("a token refresh by the client itself", async (t) => {
@@ -104,8 +105,8 @@ t.test("an agent created during the connection leaves no unused first key", asyn
     return back;
   });
   const status = await client.callTool({ name: "wallet_status", arguments: {} });
-  t.match(status.structuredContent, { name: "made-on-the-way" });
-  const { id } = status.structuredContent as { id: string };
+  t.match(toolResult(status), { name: "made-on-the-way" });
+  const { id } = toolResult(status) as { id: string };
   const keys = await asOwner(world.app, owner, { method: "GET", url: `/api/agents/${id}/keys` });
   t.match(
     keys.json(),

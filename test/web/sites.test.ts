@@ -100,7 +100,10 @@ t.test("a website as a payee", async (t) => {
     await page.getByRole("button", { name: /^(Sign|Save)/ }).click();
     await page.getByText("The rules are saved and apply now.").waitFor();
     seller.script = {};
-    const paid = await asAgent(world, agent.apiKey, "x402-fetch", { url: seller.url });
+    const paid = await asAgent(world, agent.apiKey, "x402-fetch", {
+      url: seller.url,
+      detail: "full",
+    });
     t.match(paid, { status: 200, body: { paid: true } }, JSON.stringify(paid));
   });
 
@@ -119,7 +122,10 @@ t.test("a website as a payee", async (t) => {
     await drawer.getByRole("button", { name: "Sign the new address" }).click();
     await confirmWithDemoWallet(page);
     await drawer.getByText("The new address is now allowed.").waitFor();
-    const paid = await asAgent(world, agent.apiKey, "x402-fetch", { url: seller.url });
+    const paid = await asAgent(world, agent.apiKey, "x402-fetch", {
+      url: seller.url,
+      detail: "full",
+    });
     t.match(paid, { status: 200, body: { paid: true, payTo: next } }, JSON.stringify(paid));
   });
   t.same(faults, []);

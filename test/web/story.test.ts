@@ -318,7 +318,8 @@ t.test("the whole story", async (t) => {
       await page.getByRole("button", { name: "Add to the list" }).click();
       await page.getByRole("button", { name: "Sign and save changes" }).click();
       await page.getByText("The rules are saved and apply now.").waitFor();
-      const fetchIt = () => asAgent(world, apiKey, "x402-fetch", { url: seller.url });
+      const fetchIt = () =>
+        asAgent(world, apiKey, "x402-fetch", { url: seller.url, detail: "full" });
       t.match(await fetchIt(), { status: 200, body: { paid: true } });
       seller.script = { terms: () => seller.entry({ payTo: next }) };
       const refused = await fetchIt();

@@ -10,6 +10,7 @@ import { ApprovalNeeded, Purser } from "../../packages/purser/src/index.ts";
 import { asOwner, createAgent } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
+import { toolResult } from "../helpers/tool-result.ts";
 
 t.test("approvals of paid URLs", async (t) => {
   const made = await market(t, { listen: true, agent: { allowlist: [] } });
@@ -218,10 +219,7 @@ t.test("approvals of paid URLs", async (t) => {
     const { tools } = await client.listTools();
     t.match(tools.find(({ name }) => name === "send_usdc")?.description, /request_approval once/);
     const call = async (name: string, args: Record<string, unknown>) =>
-      (await client.callTool({ name, arguments: args })).structuredContent as Record<
-        string,
-        string
-      >;
+      toolResult(await client.callTool({ name, arguments: args })) as Record<string, string>;
     const recipient = privateKeyToAccount(generatePrivateKey()).address;
     const args = { recipient, amount: "0.03", requestApproval: true, reason: "Paper" };
     const requested = await call("send_usdc", args);

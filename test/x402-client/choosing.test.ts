@@ -225,7 +225,7 @@ t.test("the owner is asked to approve the cheapest offer that an approval can al
   const denied = await fetchAs(requester, { url });
   t.match(denied, { status: 402, body: { code: "insufficient_funds" } });
   t.match(offersOf(denied)[1], { refused: { code: "recipient_not_allowed", approvable: true } });
-  const call = { url, requestApproval: true };
+  const call = { url, requestApproval: true, detail: "full" };
   const requested = await fetchAs(requester, call, "lift");
   t.match(requested, { status: 202, body: { payee: OTHER_PAYEE, amount: "0.002" } });
   const path = `/api/approvals/${String(requested.body["approvalId"])}/approve`;
@@ -253,7 +253,7 @@ t.test("no approval is requested for Permit2: an order cannot contain its nonce"
   ];
   for (const first of byPermit2) {
     sells(() => [first, entry({ payTo: OTHER_PAYEE, amount: "2000" })]);
-    const call = { url, requestApproval: true };
+    const call = { url, requestApproval: true, detail: "full" };
     t.match(await fetchAs(requester, call, `number ${String(first["scheme"])}`), {
       status: 202,
       body: { payee: OTHER_PAYEE, amount: "0.002" },

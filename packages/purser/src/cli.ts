@@ -6,35 +6,8 @@ import { init } from "./init.ts";
 import { ApprovalNeeded, deliveredIn, PurserError } from "./problem.ts";
 import { type Env, readServiceSettings } from "./settings.ts";
 import type { FetchResult, X402FetchRequest } from "./types.ts";
+import { USAGE, usageOf } from "./usage.ts";
 import { VERSION } from "./version.ts";
-
-export const USAGE = `purser ${VERSION}: pay from an agent's wallet
-
-  purser me
-  purser spend <recipient> <amount> [--memo TEXT] [--network ID]
-  purser fetch <url> [--max AMOUNT] [--method M] [--header "Name: value"]... [--body TEXT] [--dry-run]
-  purser fetch --listing <id> [--max AMOUNT]
-  purser fetch <url> --mcp-tool NAME [--arguments JSON] [--max AMOUNT] [--dry-run]
-  purser approval <id> [--wait SECONDS]
-  purser listings [--search TEXT] [--max-price AMOUNT]
-  purser payments
-  purser payment <id>
-
-  --request-approval      if a rule refuses, ask the owner, with --reason TEXT; --wait SECONDS waits and pays
-  --idempotency-key KEY   repeat an earlier payment whose outcome is unknown or that the owner allowed
-
-  purser init [--key-file FILE] [--name NAME] [--daily-limit AMOUNT] [--allow ADDRESS]... [--fund AMOUNT] [--save]
-      signs in as an owner (a local service has a demo wallet), creates an agent, funds it if there is a faucet,
-      and prints the key; --save stores URL and key in your configuration
-  purser connect [CLIENT]... [--oauth] [--print] [--yes] [--name NAME]
-      adds the wallet to the configuration of the agent programs on this machine, after it asks you
-  purser mcp
-      runs the wallet as an MCP server over stdio
-
-AGENT_API_KEY holds the key, PURSER_URL the server (http://localhost:3000).
-PURSER_KEY_NAME selects a key that init --save or connect stored, by its name.
-Exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 blocked by a limit or rule, 4 outcome unknown,
-5 the owner has not decided yet.`;
 
 const EXIT = { done: 0, failed: 1, usage: 2, blocked: 3, unknown: 4, undecided: 5 } as const;
 
@@ -48,6 +21,8 @@ const OPTIONS = {
   header: { type: "string", multiple: true },
   body: { type: "string" },
   "dry-run": { type: "boolean" },
+  raw: { type: "boolean" },
+  detail: { type: "string" },
   listing: { type: "string" },
   "mcp-tool": { type: "string" },
   arguments: { type: "string" },
@@ -74,6 +49,16 @@ const parse = (args: string[]) =>
   parseArgs({ args, options: OPTIONS, allowPositionals: true, strict: true });
 type Options = ReturnType<typeof parse>["values"];
 
+/** Where the result goes besides whole lines. */
+export interface Output {
+  /** A person reads it, so JSON is indented. Programs and models get it on one line. */
+  isTerminal: boolean;
+  /** Content as it is. */
+  write(content: string | Uint8Array): void;
+  /** Beside the result, on stderr. */
+  note(line: string): void;
+}
+
 /**
  * Runs one command and returns the exit code. The key is read from the environment or a file, never from
  * arguments, which other users can see.
@@ -82,7 +67,10 @@ export async function main(
   args: string[],
   env: Env,
   print: (line: string) => void,
+  output: Output = { isTerminal: false, write: (content) => print(String(content)), note: print },
 ): Promise<number> {
+  const show = (value: unknown): void =>
+    print(JSON.stringify(value, null, output.isTerminal ? 2 : undefined));
   try {
     const { values, positionals } = parse(args);
     const [command, ...rest] = positionals;
@@ -91,12 +79,12 @@ export async function main(
       return EXIT.done;
     }
     if (values.help || command === undefined) {
-      print(USAGE);
+      print(values.help ? usageOf(command) : USAGE);
       return values.help ? EXIT.done : EXIT.usage;
     }
     if (command === "init" || command === "connect") {
       const done = await setUp(command, rest, values, env);
-      print(JSON.stringify(done, null, 2));
+      show(done);
       return hasRefused(done) ? EXIT.failed : EXIT.done;
     }
     const settings = readServiceSettings(env);
@@ -109,11 +97,27 @@ export async function main(
     }
     const purser = new Purser({ apiKey: settings.apiKey, baseUrl: settings.url });
     const answer = await run(purser, command, rest, values);
-    print(JSON.stringify(answer, null, 2));
-    return command === "fetch" && !isFetched(answer as FetchResult) ? EXIT.failed : EXIT.done;
+    if (command !== "fetch") {
+      show(answer);
+      return EXIT.done;
+    }
+    const fetched = answer as FetchResult;
+    if (values.raw) showContent(fetched, output);
+    else show(fetched);
+    return isFetched(fetched) ? EXIT.done : EXIT.failed;
   } catch (error) {
-    return report(error, print);
+    return report(error, show);
   }
+}
+
+/** The content alone, so that it can be piped into another program. */
+function showContent(fetched: FetchResult, output: Output): void {
+  const { data, text, dataBase64, paid, amountPaid, txHash, paymentId } = fetched;
+  if (dataBase64 !== undefined) output.write(Buffer.from(dataBase64, "base64"));
+  else if (text !== undefined) output.write(text);
+  else if (data !== null && data !== undefined) output.write(`${JSON.stringify(data)}\n`);
+  if (paid) output.note(`Paid ${amountPaid} USDC: payment ${paymentId}, transaction ${txHash}.`);
+  if (fetched.note !== undefined) output.note(fetched.note);
 }
 
 /** A 404 or 500 from the target is a failure of the command, even if it cost nothing. */
@@ -149,9 +153,10 @@ async function run(
     waitForApprovalMs: waitSeconds === undefined ? undefined : waitSeconds * 1_000,
   });
   const asking = given({ requestApproval: options["request-approval"], reason: options.reason });
+  const detail = detailOf(options.detail);
   switch (command) {
     case "me":
-      return purser.me();
+      return purser.me(detail);
     case "spend":
       return purser.spend(
         {
@@ -173,7 +178,10 @@ async function run(
         ...given({ maxAmount: options.max, body: options.body, headers: headers(options.header) }),
         ...method(options.method),
         ...asking,
+        ...detail,
       };
+      if (options.raw && options["dry-run"])
+        throw new UsageError("--raw prints content, and --dry-run has none");
       return options["dry-run"] ? purser.quote(quotable(request)) : purser.fetch(request, call);
     }
     case "approval": {
@@ -183,9 +191,13 @@ async function run(
         : purser.waitForApproval(id, { timeoutMs: waitSeconds * 1_000 });
     }
     case "listings":
-      return purser.listings(given({ search: options.search, maxPrice: options["max-price"] }));
+      return purser.listings({
+        detail: "short",
+        ...given({ search: options.search, maxPrice: options["max-price"] }),
+        ...detail,
+      });
     case "payments":
-      return purser.payments();
+      return purser.payments(detail);
     case "payment":
       return purser.payment(need(rest[0], "a payment id"));
     default:
@@ -193,32 +205,28 @@ async function run(
   }
 }
 
-function report(error: unknown, print: (line: string) => void): number {
+function report(error: unknown, show: (value: unknown) => void): number {
   if (error instanceof ApprovalNeeded) {
-    print(JSON.stringify(error.approval, null, 2));
+    show(error.approval);
     return error.status === "declined" ? EXIT.blocked : EXIT.undecided;
   }
   if (error instanceof PurserError) {
     const { problem, idempotencyKey } = error;
+    // The rest of the problem document repeats what these say.
+    const { type: _type, title: _title, success: _success, error: _error, ...needed } = problem;
     // The problem may contain the delivered response already; then it is not printed twice.
     const delivered = deliveredIn(problem) ? undefined : error.delivered;
-    print(JSON.stringify({ ...problem, ...given({ idempotencyKey, delivered }) }, null, 2));
+    show({ ...needed, ...given({ idempotencyKey, delivered }) });
     if (problem.blocked === true) return EXIT.blocked;
     return problem.code === "payment_status_unknown" || problem.code === "no_answer"
       ? EXIT.unknown
       : EXIT.failed;
   }
-  print(
-    JSON.stringify(
-      {
-        code: "usage",
-        detail: error instanceof Error ? error.message : String(error),
-        suggestion: "purser --help",
-      },
-      null,
-      2,
-    ),
-  );
+  show({
+    code: "usage",
+    detail: error instanceof Error ? error.message : String(error),
+    suggestion: "purser --help",
+  });
   return EXIT.usage;
 }
 
@@ -226,6 +234,12 @@ function seconds(text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
   if (!/^[0-9]{1,5}$/.test(text)) throw new UsageError("--wait must be a number of seconds");
   return Number(text);
+}
+
+function detailOf(text: string | undefined): { detail?: "short" | "full" } {
+  if (text === undefined) return {};
+  if (text !== "short" && text !== "full") throw new UsageError("--detail must be short or full");
+  return { detail: text };
 }
 
 function need(value: string | undefined, what: string): string {

@@ -20,8 +20,9 @@ import type {
   Approval,
   ApprovalRequired,
   FetchResult,
-  Listing,
+  ListingSummary,
   Payment,
+  PaymentSummary,
   SpendRequest,
   SpendResult,
   X402FetchRequest,
@@ -31,6 +32,8 @@ import type {
 export type QuoteRequest = Omit<X402FetchRequest, "method" | "body" | "dryRun"> & {
   method?: "GET" | "HEAD";
 };
+/** How much an answer contains: without it what an agent needs, because it pays for every token. */
+export type Detail = NonNullable<X402FetchRequest["detail"]>;
 export interface Page<T> {
   items: T[];
   nextCursor: string | null;
@@ -95,8 +98,9 @@ export class Purser {
   }
 
   /** Name, wallet, balance, limits and allowlist of this agent. */
-  me(options?: CallOptions): Promise<AgentSelf> {
-    return this.#call({ method: "GET", path: "/api/agents/me", member: "wallet" }, options);
+  me({ detail, ...options }: CallOptions & { detail?: Detail } = {}): Promise<AgentSelf> {
+    const path = `/api/agents/me${queryText({ detail })}`;
+    return this.#call({ method: "GET", path, member: "wallet" }, options);
   }
 
   /** Pays an allowlisted address. */
@@ -149,13 +153,14 @@ export class Purser {
   }
 
   payments(
-    query: { limit?: number; cursor?: string } = {},
+    query: { limit?: number; cursor?: string; detail?: Detail } = {},
     options?: CallOptions,
-  ): Promise<Page<Payment>> {
+  ): Promise<Page<PaymentSummary>> {
     const path = `/api/agents/me/payments${queryText(query)}`;
     return this.#call({ method: "GET", path, member: "items" }, options);
   }
 
+  /** Everything about one payment. */
   payment(id: string, options?: CallOptions): Promise<Payment> {
     const path = `/api/agents/me/payments/${encodeURIComponent(id)}`;
     return this.#call({ method: "GET", path, member: "id" }, options);
@@ -170,9 +175,11 @@ export class Purser {
       maxPrice?: string;
       limit?: number;
       cursor?: string;
+      /** Without it everything, because people read this list too. */
+      detail?: Detail;
     } = {},
     options?: CallOptions,
-  ): Promise<Page<Listing>> {
+  ): Promise<Page<ListingSummary>> {
     const path = `/api/listings${queryText(query)}`;
     return this.#call({ method: "GET", path, member: "items" }, options);
   }

@@ -18,6 +18,8 @@ interface Target {
 }
 
 const MAX_URL_LENGTH = 4_096;
+/** Shown for every address that is refused, so that it reveals nothing about one. */
+const EXCEPTIONS = "The operator can allow a private origin in FETCH_PRIVATE_ORIGINS";
 
 /**
  * Ports on which an HTTP request could be taken for another protocol: the list of the Fetch standard
@@ -46,7 +48,7 @@ export function parseTarget(text: string | URL, rules: TargetRules): Target {
   url.hash = "";
   const isPrivate = rules.privateOrigins.includes(url.origin);
   if (url.protocol === "http:" && !rules.isHttpAllowed && !isPrivate)
-    throw new OutboundError("blocked", { detail: "Only https URLs can be fetched" });
+    throw new OutboundError("blocked", { detail: `Only https URLs can be fetched. ${EXCEPTIONS}` });
   if (BAD_PORTS.has(url.port))
     throw new OutboundError("blocked", { detail: "This port is not used for HTTP" });
   // RFC 6761: always this machine, whatever a resolver returns.
@@ -193,7 +195,7 @@ export type OutboundFailure =
  * the service cannot be used as a port scanner. The reason (`cause`) goes to the log only.
  */
 const MESSAGES: Record<OutboundFailure, string> = {
-  blocked: "This URL cannot be fetched: only public http(s) addresses are allowed",
+  blocked: `This URL cannot be fetched: only public http(s) addresses are allowed. ${EXCEPTIONS}`,
   unreachable: "The target could not be reached, or its response was not HTTP",
   timeout: "The target did not answer in time",
   too_large: "The target's answer is larger than allowed",

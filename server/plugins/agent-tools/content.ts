@@ -11,7 +11,7 @@ export type StoredAnswer = Record<string, unknown>;
 const MIB = 1024 * 1024;
 /** In base64; larger images are read as resources. */
 const MAX_IMAGE = 1.5 * MIB;
-/** A model can use at most this much at once. Content is sent twice, as a value and as text. */
+/** A model can use at most this much at once. */
 export const MAX_INLINE = 64 * 1024;
 
 const UNTRUSTED_IMAGE =
@@ -25,33 +25,30 @@ const IMAGES: readonly [type: string, base64: RegExp][] = [
   ["image/webp", /^UklGR.{7,8}V0VCU/],
 ];
 
-/** With `uri`, the response is stored and can be read there. */
+/**
+ * The whole result is text, once: a model pays for each token, and every client shows text to its model. With `uri`, the
+ * response is stored and can be read there.
+ */
 export function contentOf(
   answer: Record<string, unknown>,
   uri: string | undefined,
-): Pick<CallToolResult, "content" | "structuredContent"> {
+): CallToolResult["content"] {
   const base64 = answer["dataBase64"];
   const image =
     typeof base64 === "string" && base64.length <= MAX_IMAGE ? imageOf(base64) : undefined;
   if (image) {
     const { dataBase64: _shown, ...rest } = answer;
-    const content = [
+    return [
       ...parts(rest),
       { type: "text" as const, text: UNTRUSTED_IMAGE },
       { type: "image" as const, ...image },
     ];
-    return { structuredContent: rest, content };
   }
   const { thirdParty } = separate(answer);
   const size = thirdParty === undefined ? 0 : Buffer.byteLength(stringifyExact(thirdParty));
-  if (size <= MAX_INLINE) return { structuredContent: answer, content: parts(answer) };
+  // A response that is not stored is included here, however large it is.
+  if (size <= MAX_INLINE || uri === undefined) return parts(answer);
   const { data: _data, text: _text, dataBase64: _base64, ...rest } = answer;
-  if (uri === undefined) {
-    // Not stored, so the response is included here, once.
-    const { thirdParty: _thirdParty, ...ownMembers } = rest;
-    return { structuredContent: ownMembers, content: parts(answer) };
-  }
-  const outline = { ...rest, resource: { uri, bytes: size, keptHours: 48 } };
   const link = {
     type: "resource_link" as const,
     uri,
@@ -59,7 +56,14 @@ export function contentOf(
     title: "Data from the target (UNTRUSTED third-party data)",
     size,
   };
-  return { structuredContent: outline, content: [...parts(outline), link] };
+  return [...parts({ ...rest, resource: { uri, bytes: size, keptHours: 48 } }), link];
+}
+
+/** What a model needs of a refusal. The rest repeats it in other words, or is for the log. */
+export function shortProblem(problem: Record<string, unknown>): Record<string, unknown> {
+  const { type: _type, title: _title, success: _success, error: _detail, ...rest } = problem;
+  const { status, requestId, ...needed } = rest;
+  return Number(status) >= 500 ? { ...needed, requestId } : needed;
 }
 
 function imageOf(base64: string): { mimeType: string; data: string } | undefined {

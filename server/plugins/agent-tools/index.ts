@@ -35,6 +35,19 @@ const JsonRpc = Type.Object(
 const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "agent", oauth: true } as const;
   keepJsonText(app);
+  // DNS rebinding (MCP's transport requires the check): a foreign page in a browser must not reach a server beside it.
+  // Programs send no Origin.
+  app.addHook("onRequest", (request, _reply, done) => {
+    const { origin } = request.headers;
+    if (origin === undefined || mayCall(origin)) return done();
+    return done(
+      new ApiError("origin_not_allowed", {
+        detail: `Pages of ${origin.slice(0, 200)} may not call this MCP server. The operator can allow an origin with MCP_ORIGINS.`,
+      }),
+    );
+  });
+  const mayCall = (origin: string): boolean =>
+    app.ownOrigins.origins.has(origin) || app.config.mcpOrigins.includes(origin);
   const callers = new WeakMap<Request, McpCaller>();
   const mcp = mcpHandler(
     (request) => callers.get(request),
@@ -45,7 +58,7 @@ const mcpRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/mcp",
     {
-      config,
+      config: { ...config, errors: ["origin_not_allowed"] },
       schema: {
         tags: ["agents"],
         operationId: "callMcp",
@@ -144,6 +157,9 @@ const OpenAiTools = Type.Array(
     function: Type.Object({
       name: Type.String(),
       description: Type.String(),
+      strict: Type.Literal(true, {
+        description: "The parameters are a schema that strict function calling accepts",
+      }),
       parameters: Parameters,
     }),
   }),
@@ -180,7 +196,7 @@ const definitionRoutes: FastifyPluginAsyncTypebox = async (app) => {
         response: { 200: AnthropicTools },
       },
     },
-    async () => anthropicTools(),
+    async () => anthropicTools() as never,
   );
 };
 

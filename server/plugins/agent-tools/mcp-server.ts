@@ -18,10 +18,15 @@ import {
 } from "@modelcontextprotocol/server";
 import { isRecord } from "../../core/foreign-text.ts";
 import { VERSION } from "../../infra/version.ts";
-import { Problem } from "../../schemas/common.ts";
-import { answerResource, contentOf, type StoredAnswer } from "./content.ts";
+import { answerResource, contentOf, shortProblem, type StoredAnswer } from "./content.ts";
 import { ASK_THE_OWNER, NEVER_SPLIT, repeatUnanswered, UNTRUSTED } from "./guidance.ts";
-import { AGENT_TOOLS, plain, type AgentTool, type ApiCall } from "./tools.ts";
+import {
+  AGENT_TOOLS,
+  InvalidArguments,
+  withoutNulls,
+  type AgentTool,
+  type ApiCall,
+} from "./tools.ts";
 
 interface ApiAnswer {
   status: number;
@@ -174,21 +179,31 @@ async function run(
   args: Record<string, unknown>,
   { caller, context }: { caller: McpCaller; context: ServerContext },
 ): Promise<CallToolResult | InputRequiredResult> {
-  const { idempotencyKey: given, ...rest } = args;
+  const { idempotencyKey: given, ...rest } = withoutNulls(args);
   if (given !== undefined && (typeof given !== "string" || !tool.pays))
     throw invalid("idempotencyKey must be a string and works only with tools that pay");
   const elicited = elicitedFromUser(context);
   const { status, body, idempotencyKey } = await caller.callApi(
-    tool.toCall(elicited.isWanted ? { ...rest, ...elicited.approval } : rest),
+    callOf(tool, elicited.isWanted ? { ...rest, ...elicited.approval } : rest),
     { idempotencyKey: given, id: context.mcpReq.id, pays: tool.pays },
   );
   const mayAsk = tool.pays && body["approvable"] === true && rest["requestApproval"] === undefined;
   if (mayAsk && elicited.canAsk) return elicitFromUser(body);
+  const isError = status >= 400;
+  const shown = isError ? shortProblem(body) : body;
   // A response with its own key (an open approval request) must be repeated with that key.
-  const answer = idempotencyKey === undefined ? body : { idempotencyKey, ...body };
+  const answer = idempotencyKey === undefined ? shown : { idempotencyKey, ...shown };
   const uri = idempotencyKey && `${ANSWER_URI}${encodeURIComponent(idempotencyKey)}`;
-  const isKept = body["paid"] === true && status < 400;
-  return { isError: status >= 400, ...contentOf(answer, isKept ? uri : undefined) };
+  const isKept = body["paid"] === true && !isError;
+  return { isError, content: contentOf(answer, isKept ? uri : undefined) };
+}
+
+function callOf(tool: AgentTool, args: Record<string, unknown>): ApiCall {
+  try {
+    return tool.toCall(args);
+  } catch (error) {
+    throw error instanceof InvalidArguments ? invalid(error.message) : error;
+  }
 }
 
 /**
@@ -236,14 +251,9 @@ function describe(tool: AgentTool): Tool {
     name: tool.name,
     title: tool.title,
     description: tool.description,
-    inputSchema: plain(tool.input) as Tool["inputSchema"],
-    // Clients validate refusals against the output schema too, so it includes both forms.
-    outputSchema: {
-      type: "object",
-      anyOf: [plain(tool.output), plain(withoutId(Problem))],
-    },
+    // No output schema: it would cost a model ten times what all else here costs, and require every result twice.
+    inputSchema: tool.input as unknown as Tool["inputSchema"],
     annotations: {
-      title: tool.title,
       readOnlyHint: tool.readOnly,
       destructiveHint: tool.pays,
       // Two separate calls pay twice; only the repeat of an unanswered call does not.
@@ -251,10 +261,4 @@ function describe(tool: AgentTool): Tool {
       openWorldHint: tool.openWorld,
     },
   };
-}
-
-/** The same `$id` in several tools' schemas would collide in a client's validator. */
-function withoutId(schema: typeof Problem): typeof Problem {
-  const { $id: _id, ...rest } = schema as typeof Problem & { $id?: string };
-  return rest;
 }

@@ -3,55 +3,63 @@
  * of our own HTTP API, so that limits, idempotency and errors are the same on every path. No tool changes a rule: rules
  * belong to the owner.
  */
-import { Type, type TObject, type TSchema } from "typebox";
-import { AgentApproval, ApprovalRequired } from "../../schemas/approvals.ts";
-import { Amount, Page, Strict } from "../../schemas/common.ts";
-import { ListingPage } from "../../schemas/listings.ts";
-import {
-  AgentSelf,
-  Payment,
-  PaymentFilters,
-  SpendAnswer,
-  SpendRequest,
-} from "../../schemas/payments.ts";
-import { X402FetchAnswer, X402FetchRequest } from "../../schemas/x402-fetch.ts";
+import { parseExact } from "../../core/exact-json.ts";
+import { isRecord } from "../../core/foreign-text.ts";
 import { ASK_THE_OWNER, NEVER_SPLIT, repeatUnanswered, UNTRUSTED } from "./guidance.ts";
+import { input, integer, needed, oneOf, part, text, texts, type ToolInput } from "./tool-inputs.ts";
+
+type Arguments = Record<string, unknown>;
 
 export interface ApiCall {
   method: "GET" | "POST";
   url: string;
-  payload?: Record<string, unknown>;
+  payload?: Arguments;
 }
 
 export interface AgentTool {
   name: string;
   title: string;
   description: string;
-  input: TObject;
-  /** The result of a success; a refusal is the problem object. */
-  output: TSchema;
+  input: ToolInput;
   readOnly: boolean;
   /** Moves money, so it has an Idempotency-Key. */
   pays: boolean;
   /** Involves services of third parties. */
   openWorld: boolean;
-  toCall(args: Record<string, unknown>): ApiCall;
+  /** Arguments without the members that are null. */
+  toCall(args: Arguments): ApiCall;
 }
 
-const IdempotencyKey = Type.Optional(
-  Type.String({
-    minLength: 1,
-    maxLength: 255,
-    description:
-      "Usually leave it out. Pass a new key to buy the same again immediately, or the idempotencyKey of an earlier response to repeat that call",
-  }),
+/** Arguments from which no call can be made. The API refuses everything else that is wrong with them. */
+export class InvalidArguments extends Error {}
+
+const idempotencyKey = text(
+  "Usually null. A new key buys the same again at once; the idempotencyKey of an answer repeats that call",
 );
 const APPROVAL = `${ASK_THE_OWNER} Call request_approval once with a reason, then wait_for_approval, then repeat exactly the same call with the idempotencyKey of the answer.`;
 const UNANSWERED = repeatUnanswered("idempotencyKey");
+const maxAmount = text("USDC");
+const detail = oneOf(["short", "full"], "full: every member of the answer");
+const target = {
+  url: text(),
+  listingId: text("Instead of url: a result of search_services"),
+  mcp: part(
+    { tool: needed(text()), arguments: text("A JSON object") },
+    "A tool of the MCP server at url",
+  ),
+};
+const timeoutMs = integer();
 
-const { dryRun: _dryRun, ...fetchProperties } = X402FetchRequest.properties;
-const { url, listingId, mcp, maxAmount, timeoutMs } = fetchProperties;
-const paidOrApprovalRequired = (output: TSchema): TSchema => Type.Union([output, ApprovalRequired]);
+const fetchCall = (args: Arguments): ApiCall => ({
+  method: "POST",
+  url: "/api/agents/x402-fetch",
+  payload: fetchBody(args),
+});
+const spendCall = (args: Arguments): ApiCall => ({
+  method: "POST",
+  url: "/api/agents/spend",
+  payload: args,
+});
 
 export const AGENT_TOOLS: readonly AgentTool[] = [
   {
@@ -59,86 +67,85 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     title: "Wallet status",
     description:
       "Returns your wallet's balance, the largest payment you can make now (limits.available), the rule that limits it (limits.boundBy), the remaining amount of each limit, and the allowed payees.",
-    input: Strict({}),
-    output: AgentSelf,
+    input: input({ detail }),
     readOnly: true,
     pays: false,
     openWorld: false,
-    toCall: () => ({ method: "GET", url: "/api/agents/me" }),
+    toCall: (args) => ({ method: "GET", url: `/api/agents/me${queryText(args)}` }),
   },
   {
     name: "x402_quote",
     title: "Price of a paid URL",
     description:
       "Returns the price of a GET of a URL, a marketplace listing, or a tool of an MCP server (mcp), and whether your limits allow it. Sends no body, calls no tool and pays nothing. Returns the terms, not the content.",
-    input: Strict({ url, listingId, mcp, maxAmount, timeoutMs }),
-    output: X402FetchAnswer,
+    input: input({ ...target, maxAmount, timeoutMs, detail }),
     readOnly: true,
     pays: false,
     openWorld: true,
-    toCall: (args) => ({
-      method: "POST",
-      url: "/api/agents/x402-fetch",
-      payload: { ...args, dryRun: true },
-    }),
+    toCall: (args) => fetchCall({ ...args, dryRun: true }),
   },
   {
     name: "x402_fetch",
     title: "Fetch and pay if required",
     description: `Fetches a URL or a marketplace listing, or calls a tool of a remote MCP server (url and mcp), and pays its x402 price from your wallet, within your limits. Give maxAmount. ${UNANSWERED} ${APPROVAL} ${UNTRUSTED}`,
-    input: Strict({ ...fetchProperties, idempotencyKey: IdempotencyKey }),
-    output: paidOrApprovalRequired(X402FetchAnswer),
+    input: input({
+      ...target,
+      method: oneOf(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]),
+      headers: texts("Name: value"),
+      body: text("Sent byte for byte; a JSON object or array as application/json"),
+      maxAmount,
+      maxAge: integer("Seconds: returns what you paid for within this time (cached:true), unpaid"),
+      timeoutMs,
+      idempotencyKey,
+      detail,
+    }),
     readOnly: false,
     pays: true,
     openWorld: true,
-    toCall: (args) => ({ method: "POST", url: "/api/agents/x402-fetch", payload: args }),
+    toCall: fetchCall,
   },
   {
     name: "send_usdc",
     title: "Send USDC",
     description: `Pays USDC to an address that your owner allowed. ${NEVER_SPLIT} ${UNANSWERED} ${APPROVAL}`,
-    input: Strict({ ...SpendRequest.properties, idempotencyKey: IdempotencyKey }),
-    output: paidOrApprovalRequired(SpendAnswer),
+    input: input({
+      recipient: needed(text("0x address")),
+      amount: needed(text('Such as "1.50"')),
+      network: text("CAIP-2; null: your wallet's"),
+      memo: text("For your own records"),
+      idempotencyKey,
+    }),
     readOnly: false,
     pays: true,
     openWorld: true,
-    toCall: (args) => ({ method: "POST", url: "/api/agents/spend", payload: args }),
+    toCall: spendCall,
   },
   {
     name: "request_approval",
     title: "Ask the owner",
     description:
       "Asks your owner to allow one payment that a rule refused (approvable:true). Pass the tool, exactly the refused arguments, and a reason. Nothing is paid before your owner signs; then repeat the same call with the returned idempotencyKey. If the rules now allow the payment, it is paid immediately.",
-    input: Strict({
-      tool: Type.Enum(["send_usdc", "x402_fetch"]),
-      arguments: Type.Record(Type.String(), Type.Unknown(), {
-        description: "The arguments of the refused call, unchanged",
-      }),
-      reason: Type.String({ minLength: 1, maxLength: 280, description: "Shown to your owner" }),
-      idempotencyKey: IdempotencyKey,
+    input: input({
+      tool: needed(oneOf(["send_usdc", "x402_fetch"])),
+      arguments: needed(text("The arguments of the refused call, unchanged, as a JSON object")),
+      reason: needed(text("Shown to your owner")),
+      idempotencyKey,
     }),
-    output: Type.Union([SpendAnswer, X402FetchAnswer, ApprovalRequired]),
     readOnly: false,
     pays: true,
     openWorld: true,
-    toCall: ({ tool, arguments: call, reason }) => ({
-      method: "POST",
-      url: tool === "send_usdc" ? "/api/agents/spend" : "/api/agents/x402-fetch",
-      payload: { ...(call as Record<string, unknown>), requestApproval: true, reason },
-    }),
+    toCall({ tool, arguments: refused, reason }) {
+      const args = withoutNulls(readObject(refused, "arguments"));
+      const { payload, ...call } = tool === "send_usdc" ? spendCall(args) : fetchCall(args);
+      return { ...call, payload: { ...payload, requestApproval: true, reason } };
+    },
   },
   {
     name: "wait_for_approval",
     title: "Wait for the owner's decision",
     description:
       "Waits for your owner's decision. open: call it again later. granted: repeat exactly the same call with idempotencyKey; it is paid once. declined: stop, and do not pay in another way or in parts.",
-    input: Strict({
-      approvalId: Type.String({ minLength: 1, maxLength: 64 }),
-      waitSeconds: Type.Optional(
-        Type.Integer({ minimum: 0, maximum: 30, description: "Default 30" }),
-      ),
-    }),
-    output: AgentApproval,
+    input: input({ approvalId: needed(text()), waitSeconds: integer("At most 30, the default") }),
     readOnly: true,
     pays: false,
     openWorld: false,
@@ -151,27 +158,37 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     name: "search_services",
     title: "Search paid services",
     description: `Searches the marketplace of paid APIs. Use a result's id as listingId. ${UNTRUSTED}`,
-    input: Strict({
-      search: Type.Optional(Type.String({ maxLength: 200 })),
-      category: Type.Optional(Type.String({ maxLength: 40 })),
-      maxPrice: Type.Optional(Amount),
-      limit: Type.Optional(Type.Integer({ minimum: 1, maximum: 100 })),
-      cursor: Type.Optional(Type.String({ maxLength: 300 })),
+    input: input({
+      search: text(),
+      category: text(),
+      maxPrice: text("USDC"),
+      limit: integer(),
+      cursor: text(),
+      detail,
     }),
-    output: ListingPage,
     readOnly: true,
     pays: false,
     // Descriptions that sellers wrote.
     openWorld: true,
-    toCall: (args) => ({ method: "GET", url: `/api/listings${queryText(args)}` }),
+    toCall: ({ detail: asked = "short", ...args }) => ({
+      method: "GET",
+      url: `/api/listings${queryText({ ...args, detail: asked })}`,
+    }),
   },
   {
     name: "list_payments",
     title: "List payments",
     description:
       "Lists your payments, including refused ones, newest first. Use it to see how a call without a response ended and what you spent.",
-    input: Strict(PaymentFilters.properties),
-    output: Page(Payment),
+    input: input({
+      status: text("Comma list of blocked, reserved, submitted, settled, voided, unknown"),
+      kind: text("Comma list of spend, x402, withdrawal, incoming"),
+      from: text("RFC 3339"),
+      to: text("RFC 3339"),
+      limit: integer("At most 100"),
+      cursor: text("nextCursor of the page before"),
+      detail,
+    }),
     readOnly: true,
     pays: false,
     openWorld: false,
@@ -181,9 +198,8 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     name: "payment_status",
     title: "Payment status",
     description:
-      "Returns one of your payments: its status, its transaction and, if refused, the rule that refused it.",
-    input: Strict({ paymentId: Type.String({ minLength: 1, maxLength: 64 }) }),
-    output: Payment,
+      "Returns everything about one of your payments: its status, its transaction, the seller's evidence and, if refused, the rule that refused it.",
+    input: input({ paymentId: needed(text()) }),
     readOnly: true,
     pays: false,
     openWorld: false,
@@ -194,27 +210,78 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
   },
 ];
 
-function queryText(args: Record<string, unknown>): string {
+/** Strict function calling has no optional members: null stands for one that is left out. */
+export const withoutNulls = (args: Arguments): Arguments =>
+  Object.fromEntries(Object.entries(args).filter(([, value]) => value !== null));
+
+/**
+ * The body of x402-fetch. Strict schemas have no free objects, so headers come as lines, and a body and the arguments
+ * of a remote tool as JSON text. Clients without strict schemas may still pass objects.
+ */
+function fetchBody({ headers, body, mcp, ...args }: Arguments): Arguments {
+  const named = Array.isArray(headers) ? Object.fromEntries(headers.map(readHeader)) : headers;
+  const typed = isJsonText(body)
+    ? { "content-type": "application/json", ...lowerCased(named) }
+    : named;
+  return {
+    ...args,
+    ...(typed === undefined ? {} : { headers: typed }),
+    ...(body === undefined ? {} : { body }),
+    ...(mcp === undefined ? {} : { mcp: isRecord(mcp) ? toolCall(withoutNulls(mcp)) : mcp }),
+  };
+}
+
+const toolCall = ({ arguments: given, ...mcp }: Arguments): Arguments =>
+  given === undefined ? mcp : { ...mcp, arguments: readObject(given, "mcp.arguments") };
+
+function readHeader(line: unknown): [string, string] {
+  const [, name, value] = /^([^:]+):(.*)$/s.exec(String(line)) ?? [];
+  if (name === undefined || value === undefined)
+    throw new InvalidArguments(`headers: "${String(line).slice(0, 100)}" is not "Name: value"`);
+  return [name.trim(), value.trim()];
+}
+
+const lowerCased = (headers: unknown): Arguments =>
+  isRecord(headers)
+    ? Object.fromEntries(
+        Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]),
+      )
+    : {};
+
+const isJsonText = (body: unknown): boolean =>
+  typeof body === "string" && /^\s*[[{]/.test(body) && parsed(body) !== undefined;
+
+function readObject(given: unknown, path: string): Arguments {
+  const value = typeof given === "string" ? parsed(given) : given;
+  if (!isRecord(value)) throw new InvalidArguments(`${path} must be a JSON object`);
+  return value;
+}
+
+function parsed(json: string): unknown {
+  try {
+    return parseExact(json);
+  } catch {
+    return undefined;
+  }
+}
+
+function queryText(args: Arguments): string {
   const search = new URLSearchParams();
   for (const [key, value] of Object.entries(args)) search.set(key, String(value));
   return search.size === 0 ? "" : `?${search.toString()}`;
 }
 
-/** https://platform.openai.com/docs/guides/function-calling */
+/** https://platform.openai.com/docs/guides/function-calling#strict-mode */
 export const openAiTools = () =>
-  AGENT_TOOLS.map(({ name, description, input }) => ({
+  AGENT_TOOLS.map(({ name, description, input: parameters }) => ({
     type: "function",
-    function: { name, description, parameters: plain(input) },
+    function: { name, description, strict: true, parameters },
   }));
 
 /** https://docs.anthropic.com/en/docs/build-with-claude/tool-use */
 export const anthropicTools = () =>
-  AGENT_TOOLS.map(({ name, description, input }) => ({
+  AGENT_TOOLS.map(({ name, description, input: input_schema }) => ({
     name,
     description,
-    input_schema: plain(input),
+    input_schema,
   }));
-
-/** A schema as plain JSON, without typebox's own metadata (symbols, non-enumerable members). */
-export const plain = (schema: TSchema): Record<string, unknown> =>
-  JSON.parse(JSON.stringify(schema)) as Record<string, unknown>;

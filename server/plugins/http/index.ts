@@ -142,10 +142,11 @@ export const routeAuth = fp(
   { name: "route-auth" },
 );
 
-/** Refuses deeply nested bodies on every route and for every parser, before any other code reads them. */
+/** Reads JSON bodies, and refuses deeply nested ones for every parser, before any other code reads them. */
 const requestBody = fp(
   async (app) => {
     app.decorateRequest("jsonText", undefined);
+    parseJsonBodies(app);
     app.addHook("preValidation", (request, _reply, done) => {
       if (!isTooDeep(request.body)) return done();
       return done(
@@ -158,25 +159,35 @@ const requestBody = fp(
   { name: "request-body" },
 );
 
-/**
- * Some clients always send `Content-Type: application/json`, even for a DELETE or a POST without a body. In this scope
- * an empty body counts as no body, and the route's own schema decides whether it needs one.
- */
-export function acceptEmptyJson(app: Parameters<FastifyPluginAsyncTypebox>[0]): void {
-  const parseJson = app.getDefaultJsonParser("error", "error");
-  app.removeContentTypeParser("application/json");
-  app.addContentTypeParser("application/json", { parseAs: "string" }, (request, body, done) => {
-    if (body === "") done(null, undefined);
-    else void parseJson(request, body as string, done);
-  });
+/** In this scope an empty body counts as no body on every route, and the route's own schema decides whether it needs one. */
+export function acceptEmptyJson(app: JsonScope): void {
+  parseJsonBodies(app, { isEmptyNone: true });
 }
 
 /** In this scope a body is passed on to third parties, so its text is kept: its parsed numbers may have lost digits. */
-export function keepJsonText(app: Parameters<FastifyPluginAsyncTypebox>[0]): void {
+export function keepJsonText(app: JsonScope): void {
+  parseJsonBodies(app, { keepsText: true });
+}
+
+type JsonScope = Pick<
+  Parameters<FastifyPluginAsyncTypebox>[0],
+  "getDefaultJsonParser" | "removeContentTypeParser" | "addContentTypeParser"
+>;
+
+/**
+ * Some clients send `Content-Type: application/json` with every request, even a DELETE without a body. Where a route has
+ * no body, an empty one is no error.
+ */
+function parseJsonBodies(
+  app: JsonScope,
+  { isEmptyNone = false, keepsText = false }: { isEmptyNone?: boolean; keepsText?: boolean } = {},
+): void {
   const parseJson = app.getDefaultJsonParser("error", "error");
   app.removeContentTypeParser("application/json");
-  app.addContentTypeParser("application/json", { parseAs: "string" }, (request, body, done) => {
-    request.jsonText = (body as string).replace(/^\uFEFF/, "");
-    void parseJson(request, body as string, done);
+  app.addContentTypeParser("application/json", { parseAs: "string" }, (request, text, done) => {
+    const isNone = isEmptyNone || request.routeOptions.schema?.body === undefined;
+    if (text === "" && isNone) return done(null, undefined);
+    if (keepsText) request.jsonText = (text as string).replace(/^\uFEFF/, "");
+    return void parseJson(request, text as string, done);
   });
 }

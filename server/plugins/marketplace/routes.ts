@@ -2,7 +2,7 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { getAddress } from "viem";
 import { acceptEmptyJson } from "../http/index.ts";
-import { toListing, toDiscoveryItem } from "./wire.ts";
+import { shortListing, toListing, toDiscoveryItem } from "./wire.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
 import { IdParams } from "../../schemas/common.ts";
@@ -60,7 +60,8 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
           headers: { "www-authenticate": 'SIWE realm="purser"' },
         });
       const page = await app.listings.list(request.query, viewer);
-      return { ...page, items: page.items.map((row) => toListing(row, viewer)) };
+      const items = page.items.map((row) => toListing(row, viewer));
+      return { ...page, items: request.query.detail === "short" ? items.map(shortListing) : items };
     },
   );
 

@@ -5,7 +5,7 @@ import { parsePayable, formatAtomic } from "../../core/money.ts";
 import { LONGEST } from "../listings/listing-text.ts";
 import { getAddress } from "viem";
 import type { ListingRow } from "../listings/store.ts";
-import type { DiscoveryItemWire, ListingWire } from "../../schemas/listings.ts";
+import type { DiscoveryItemWire, ListingSummary, ListingWire } from "../../schemas/listings.ts";
 
 /** An absolute http(s) URL without credentials and fragment, in the form to store. */
 export function readListingUrl(text: string): URL {
@@ -87,6 +87,21 @@ export function toListing(row: ListingRow, viewerId: string | undefined): Listin
     lastProbedAt: row.lastProbedAt?.toISOString() ?? null,
     createdAt: row.createdAt.toISOString(),
     updatedAt: row.updatedAt.toISOString(),
+  };
+}
+
+/** What an agent needs to choose. */
+export function shortListing(listing: ListingWire): ListingSummary {
+  const { id, url, method, network, price, uses, thirdParty } = listing;
+  const { untrusted, name, description, category } = thirdParty;
+  return {
+    id,
+    url,
+    method,
+    network,
+    price,
+    uses,
+    thirdParty: { untrusted, name, description, category },
   };
 }
 

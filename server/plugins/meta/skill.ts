@@ -94,11 +94,12 @@ curl -s ${baseUrl}/api/agents/x402-fetch -H "Authorization: Bearer $AGENT_API_KE
 \`\`\`
 
 - Always send \`maxAmount\`. Optional: \`method\` (upper case), \`headers\`, \`body\` (a string is sent byte for byte), \`timeoutMs\`. A free target costs nothing.
-- The content is in one field: \`data\` for JSON (large numbers keep their digits), \`text\` for other text, \`dataBase64\` for other bytes and for text that is mostly control characters. \`status\` and \`headers\` come from the target. \`amountPaid\` and \`txHash\` are the receipt.
-- \`delivered:false\`: the target answered with an error. \`truncated:true\`: part of the content is missing, and \`note\` gives the reason. Redirects are returned (\`headers.location\`), not followed. \`omittedHeaders\` lists your headers that were not forwarded.
+- The content is in one field: \`data\` for JSON (large numbers keep their digits), \`text\` for other text, \`dataBase64\` for other bytes and for text that is mostly control characters. \`status\` comes from the target. \`amountPaid\` and \`txHash\` are the receipt. \`evidence\` says whether the seller's signed receipt is \`"verified"\`.
+- The answer is short. The same call with the same \`Idempotency-Key\` and \`"detail":"full"\` returns headers, payee, network and the seller's documents too, and pays nothing more.
+- \`delivered:false\`: the target answered with an error. \`truncated:true\`: part of the content is missing, and \`note\` gives the reason. Redirects are returned (\`headers.location\`), not followed. \`omittedHeaders\` lists your headers that were not forwarded, if there are any.
 - \`"dryRun":true\` returns a quote: price, payee and whether your limits allow it. It sends a GET without a body and pays nothing.
 - \`"maxAge":60\` on a GET returns what you paid for in the last 60 seconds (\`cached:true\`) instead of paying again. A site that accepts an earlier payment is signed in to first (\`signedIn:true\`).
-- If a target offers several ways to pay, Purser takes the cheapest one that your limits and balance allow. \`offers\` (in a quote or a refusal) gives the reason against each of the others.
+- If a target offers several ways to pay, Purser takes the cheapest one that your limits and balance allow. \`offers\` (in a full quote or a refusal) gives the reason against each of the others.
 - Send \`{"listingId":"..."}\` instead of \`url\` to buy from the marketplace at pinned terms.
 
 ## 3. Find a service

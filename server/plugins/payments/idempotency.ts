@@ -543,6 +543,22 @@ export async function findPaidAnswer(
   return response === null ? undefined : parseMembers(response);
 }
 
+/** The key under which the response to this payment's call is stored. */
+export async function findKeyOfPayment(
+  sql: Sql,
+  { agentId, paymentId, route }: PaymentKey & { route: string },
+): Promise<string | undefined> {
+  // SQL: the key is inserted in the transaction that reserves, so the index on its time finds it without one of its own.
+  const { rows } = await sql.query<{ key: string }>(
+    `SELECT k.key FROM payments p JOIN idempotency_keys k
+         ON k.created_at > p.created_at - interval '1 minute' AND k.created_at <= p.created_at
+        AND k.subject_id = p.agent_id AND k.route = $3 AND k.payment_id = p.id
+      WHERE p.agent_id = $1 AND p.id = $2`,
+    [agentId, paymentId, route],
+  );
+  return rows[0]?.key;
+}
+
 /** Stores the final response, unless one is stored already. */
 async function completeKey(
   sql: Sql,

@@ -20,6 +20,7 @@ import { acceptInGroups } from "../settlement/accept.ts";
 import { PaymentHistory } from "./history.ts";
 import {
   Calls,
+  findKeyOfPayment,
   findPaidAnswer,
   JOINED,
   keyStore,
@@ -70,6 +71,8 @@ declare module "fastify" {
     cancelCall(agentId: string, call: string): Promise<void>;
     /** The stored response of an agent's paid fetch, by its key, as long as it is kept. */
     storedFetch(agentId: string, key: string, room: () => Promise<void>): PaidAnswer;
+    /** The key of the fetch that made this payment, while it is kept. */
+    keyOfFetch(payment: PaymentKey): Promise<string | undefined>;
     /** Set only by tests, which stop the process at a named point. */
     paymentFaults: { at?: (point: PaymentFault) => Promise<void> };
   }
@@ -142,6 +145,9 @@ function decoratePaying(app: FastifyInstance): void {
   );
   app.decorate("storedFetch", (subjectId, key, room) =>
     findPaidAnswer(pool, { subjectId, route: FETCH_ROUTE, key, bodyHash: Buffer.alloc(32), room }),
+  );
+  app.decorate("keyOfFetch", (payment: PaymentKey) =>
+    findKeyOfPayment(pool, { ...payment, route: FETCH_ROUTE }),
   );
   const payments = {
     find: (key: PaymentKey) => findPayment(pool, key),

@@ -6,6 +6,9 @@ import { IdParams } from "../../schemas/common.ts";
 import { Overview, OverviewQuery } from "../../schemas/overview.ts";
 import {
   AgentSelf,
+  DetailQuery,
+  PaymentSummaryPage,
+  OwnPaymentFilters,
   Payment,
   PaymentPage,
   PaymentFilters,
@@ -15,6 +18,7 @@ import {
 } from "../../schemas/payments.ts";
 import { ownAgent } from "../agents/store.ts";
 import { refuseField } from "../agents/rules.ts";
+import { shortPayment, shortSelf } from "./detail.ts";
 import { approvalRequestOf } from "./reserve.ts";
 import { readSpend } from "./spend.ts";
 
@@ -83,12 +87,14 @@ const forAgents: FastifyPluginAsyncTypebox = async (app) => {
         tags,
         operationId: "getAgentSelf",
         summary: "The agent's wallet, balance, limits, allowlist and key",
+        querystring: DetailQuery,
         response: { 200: AgentSelf },
       },
     },
-    async ({ agent }, reply) => {
+    async ({ agent, query }, reply) => {
       reply.header("cache-control", "no-store");
-      return app.agentSelf(agent);
+      const self = await app.agentSelf(agent);
+      return query.detail === "full" ? self : shortSelf(self);
     },
   );
 
@@ -100,11 +106,14 @@ const forAgents: FastifyPluginAsyncTypebox = async (app) => {
         tags,
         operationId: "listPayments",
         summary: "The agent's payments, including refused ones, newest first",
-        querystring: PaymentFilters,
-        response: { 200: PaymentPage },
+        querystring: OwnPaymentFilters,
+        response: { 200: PaymentSummaryPage },
       },
     },
-    async ({ agent, query }) => app.paymentHistory.page(agent.id, query),
+    async ({ agent, query: { detail, ...filters } }) => {
+      const page = await app.paymentHistory.page(agent.id, filters);
+      return detail === "full" ? page : { ...page, items: page.items.map(shortPayment) };
+    },
   );
 
   app.get(

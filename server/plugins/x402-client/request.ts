@@ -115,10 +115,14 @@ export function assertOneTarget(input: FetchInput): void {
   if (input.mcp && input.listingId !== undefined) throw invalid("body.listingId", NOT_FOR_TOOLS);
 }
 
+/** `localhost:3000/data` is a valid URL whose scheme is "localhost". */
+const WITHOUT_SCHEME = /^[\w.-]+:\d+(?:[/?#]|$)/;
+
 export function prepare(input: FetchInput, listing: ListingPins | undefined): Prepared {
   if (input.mcp) return prepareCall(input, input.mcp);
   const source = listing?.url ?? input.url ?? "";
-  if (!URL.canParse(source)) throw invalid("body.url", "is not an absolute URL");
+  if (!URL.canParse(source) || WITHOUT_SCHEME.test(source))
+    throw invalid("body.url", 'needs its scheme, such as "https://api.example.com/data"');
   const method = input.method ?? listing?.method ?? "GET";
   const forwarded = forwardedHeaders(input.headers ?? {});
   if (!forwarded.ok) throw invalid("body.headers", `"${forwarded.name}" ${forwarded.reason}`);

@@ -3,13 +3,15 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyReply } from "fastify";
 import { parseExact } from "../../core/exact-json.ts";
 import { readPage, toPage } from "../../core/paging.ts";
+import { ApiError } from "../../errors.ts";
 import { ApprovalRequired } from "../../schemas/approvals.ts";
-import { IdParams, PageQuery } from "../../schemas/common.ts";
+import { IdParams, PageQuery, type Detail } from "../../schemas/common.ts";
 import { FetchPage, type FetchWire } from "../../schemas/fetches.ts";
 import { X402FetchAnswer, X402FetchRequest } from "../../schemas/x402-fetch.ts";
 import { ownAgent } from "../agents/store.ts";
 import { keepJsonText, whenSent } from "../http/index.ts";
 import { FETCH_ROUTE } from "../payments/index.ts";
+import { withDetail } from "./detail.ts";
 import type { FetchCaller } from "./job.ts";
 import { listFetches, type FetchRow } from "./ledger.ts";
 import type { FetchInput } from "./request.ts";
@@ -33,13 +35,14 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
    */
   async function fetched(
     reply: FastifyReply,
-    input: FetchInput,
+    { input, detail }: { input: FetchInput; detail: Detail | undefined },
     caller: Omit<FetchCaller, "lease">,
   ): Promise<FastifyReply> {
     const lease = app.fetchBudget.enter({ agentId: caller.id, ownerId: caller.ownerId });
     if (caller.idempotency) caller.idempotency.room = () => lease.reserve();
     try {
-      return reply.sendAnswer(await app.x402Client.fetch(input, { ...caller, lease }));
+      const answer = await app.x402Client.fetch(input, { ...caller, lease });
+      return reply.sendAnswer(withDetail(answer, detail));
     } finally {
       const end = (): void => lease.end();
       const between = app.lostResponses.intermediaryOf(reply.request);
@@ -68,22 +71,26 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request, reply) => {
       const { agent } = request;
-      const body = asWritten(request);
-      return fetched(reply, body, {
-        id: agent.id,
-        ownerId: agent.ownerId,
-        walletAddress: agent.walletAddress,
-        apiKeyId: agent.apiKeyId,
-        network: agent.network,
-        fetch: agent.fetch,
-        requestId: request.id,
-        idempotency: await request.payingRef({
-          subjectId: agent.id,
-          route: FETCH_ROUTE,
-          body,
-          reply,
-        }),
-      });
+      const { body, detail } = splitDetail(request);
+      return fetched(
+        reply,
+        { input: body, detail },
+        {
+          id: agent.id,
+          ownerId: agent.ownerId,
+          walletAddress: agent.walletAddress,
+          apiKeyId: agent.apiKeyId,
+          network: agent.network,
+          fetch: agent.fetch,
+          requestId: request.id,
+          idempotency: await request.payingRef({
+            subjectId: agent.id,
+            route: FETCH_ROUTE,
+            body,
+            reply,
+          }),
+        },
+      );
     },
   );
 
@@ -107,18 +114,53 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async (request, reply) => {
       const { owner, params } = request;
-      const body = asWritten(request);
+      const { body, detail } = splitDetail(request);
       const agent = await ownAgent(app.prisma, owner, params.id);
-      return fetched(reply, body, {
-        id: agent.id,
-        ownerId: agent.ownerId,
-        walletAddress: agent.walletAddress,
-        apiKeyId: null,
-        network: agent.network,
-        fetch: agent.fetch,
-        requestId: request.id,
-        idempotency: await request.payingRef({ subjectId: agent.id, route: TRY, body, reply }),
-      });
+      return fetched(
+        reply,
+        { input: body, detail },
+        {
+          id: agent.id,
+          ownerId: agent.ownerId,
+          walletAddress: agent.walletAddress,
+          apiKeyId: null,
+          network: agent.network,
+          fetch: agent.fetch,
+          requestId: request.id,
+          idempotency: await request.payingRef({ subjectId: agent.id, route: TRY, body, reply }),
+        },
+      );
+    },
+  );
+
+  app.get(
+    "/api/agents/me/payments/:id/answer",
+    {
+      config: { auth: "agent", errors: ["fetch_capacity"] },
+      schema: {
+        tags: ["agents"],
+        operationId: "getPaymentAnswer",
+        summary: "The full answer of the fetch that made this payment",
+        description:
+          "Kept for 48 hours with an Idempotency-Key or over MCP, otherwise until it was delivered.",
+        params: IdParams,
+        response: { 200: X402FetchAnswer },
+      },
+    },
+    async ({ agent, params }, reply) => {
+      const lease = app.fetchBudget.enter({ agentId: agent.id, ownerId: agent.ownerId });
+      try {
+        const key = await app.keyOfFetch({ agentId: agent.id, paymentId: params.id });
+        const body =
+          key === undefined
+            ? undefined
+            : await app.storedFetch(agent.id, key, () => lease.reserve());
+        if (!body)
+          throw new ApiError("not_found", { detail: "No answer is kept for this payment." });
+        return reply.sendAnswer(withDetail({ statusCode: 200, body, replayed: false }, "full"));
+      } finally {
+        whenSent(reply, () => lease.end());
+      }
     },
   );
 
@@ -161,6 +203,18 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
   );
 };
+
+/** `detail` is about the response only: a call that differs in nothing else is the same call. */
+function splitDetail(request: {
+  body: FetchInput & { detail?: Detail };
+  jsonText: string | undefined;
+}): {
+  body: FetchInput;
+  detail: Detail | undefined;
+} {
+  const { detail, ...body } = asWritten(request);
+  return { body, detail };
+}
 
 /** Keeps the numbers as the caller wrote them in what is forwarded to the target. */
 function asWritten<T extends { body?: unknown; mcp?: unknown }>({

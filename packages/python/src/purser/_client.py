@@ -23,6 +23,7 @@ from ._types import (
 )
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
+Detail = Literal["short", "full"]
 
 _SAFE_TO_REPEAT = frozenset(
     (
@@ -61,9 +62,10 @@ class Purser:
         self._timeout = timeout
         self._is_known = False
 
-    def me(self) -> AgentSelf:
+    def me(self, *, detail: Optional[Detail] = None) -> AgentSelf:
         """Name, wallet, balance, limits and allowlist of this agent."""
-        return cast(AgentSelf, self._call("GET", "/api/agents/me", "wallet"))
+        path = "/api/agents/me" + _query(detail=detail)
+        return cast(AgentSelf, self._call("GET", path, "wallet"))
 
     def spend(
         self,
@@ -105,9 +107,11 @@ class Purser:
         reason: Optional[str] = None,
         wait_for_approval: float = 0.0,
         idempotency_key: Optional[str] = None,
+        detail: Optional[Detail] = None,
     ) -> FetchResult:
         """Fetches a URL, or a marketplace listing, and pays if payment is required. A string `body` is sent unchanged.
-        `mcp={"tool": name, "arguments": {...}}` calls that tool of the MCP server at the URL."""
+        `mcp={"tool": name, "arguments": {...}}` calls that tool of the MCP server at the URL. `detail="full"` returns
+        every member of the answer."""
         request = _given(
             url=url,
             listingId=listing_id,
@@ -120,6 +124,7 @@ class Purser:
             timeoutMs=timeout_ms,
             requestApproval=request_approval or None,
             reason=reason,
+            detail=detail,
         )
         fetched = self._pay(_FETCH, request, idempotency_key, wait_for_approval)
         return cast(FetchResult, fetched)
@@ -133,6 +138,7 @@ class Purser:
         method: Optional[Literal["GET", "HEAD"]] = None,
         headers: Optional[Mapping[str, str]] = None,
         max_amount: Optional[str] = None,
+        detail: Optional[Detail] = None,
     ) -> FetchResult:
         """What a call would cost and whether the limits allow it; pays nothing, and returns only the terms."""
         request = _given(
@@ -143,13 +149,18 @@ class Purser:
             headers=None if headers is None else dict(headers),
             maxAmount=max_amount,
             dryRun=True,
+            detail=detail,
         )
         return cast(FetchResult, self._call("POST", _FETCH, "success", request))
 
     def payments(
-        self, *, limit: Optional[int] = None, cursor: Optional[str] = None
+        self,
+        *,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
+        detail: Optional[Detail] = None,
     ) -> PaymentPage:
-        path = "/api/agents/me/payments" + _query(limit=limit, cursor=cursor)
+        path = "/api/agents/me/payments" + _query(limit=limit, cursor=cursor, detail=detail)
         return cast(PaymentPage, self._call("GET", path, "items"))
 
     def payment(self, payment_id: str) -> Payment:
@@ -165,6 +176,7 @@ class Purser:
         max_price: Optional[str] = None,
         limit: Optional[int] = None,
         cursor: Optional[str] = None,
+        detail: Optional[Detail] = None,
     ) -> ListingPage:
         """Searches the marketplace."""
         query = _query(
@@ -174,6 +186,7 @@ class Purser:
             maxPrice=max_price,
             limit=limit,
             cursor=cursor,
+            detail=detail,
         )
         return cast(ListingPage, self._call("GET", "/api/listings" + query, "items"))
 

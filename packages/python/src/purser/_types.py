@@ -63,21 +63,21 @@ class AgentSelfAllowlistItemLimits(TypedDict):
 class AgentSelfAllowlistItem(TypedDict):
     address: str
     label: str
-    site: str
-    readableSite: Optional[str]
-    dailyLimit: Optional[str]
-    perPaymentLimit: Optional[str]
-    expiresAt: Optional[str]
-    createdAt: str
+    site: NotRequired[str]
+    readableSite: NotRequired[Optional[str]]
+    dailyLimit: NotRequired[Optional[str]]
+    perPaymentLimit: NotRequired[Optional[str]]
+    expiresAt: NotRequired[Optional[str]]
+    createdAt: NotRequired[str]
     limits: NotRequired[AgentSelfAllowlistItemLimits]
 
 
 class AgentSelfKey(TypedDict):
-    id: str
+    id: NotRequired[str]
     label: str
     prefix: str
     last4: str
-    createdAt: str
+    createdAt: NotRequired[str]
     expiresAt: Optional[str]
 
 
@@ -85,13 +85,13 @@ class AgentSelf(TypedDict):
     id: str
     name: str
     status: Literal["active", "paused", "expired", "archived"]
-    expired: bool
+    expired: NotRequired[bool]
     wallet: str
-    walletAddress: str
+    walletAddress: NotRequired[str]
     network: str
     asset: str
     balance: Optional[str]
-    balances: List[AgentSelfBalancesItem]
+    balances: NotRequired[List[AgentSelfBalancesItem]]
     limits: AgentSelfLimits
     perPaymentLimit: Optional[str]
     fetch: Literal["any", "sites"]
@@ -196,7 +196,7 @@ class FetchResultThirdParty(TypedDict):
 class FetchResultVerdictRulesItem(TypedDict):
     rule: str
     passed: Optional[bool]
-    detail: str
+    detail: NotRequired[str]
     liftable: NotRequired[Literal[True]]
     availableAt: NotRequired[Optional[str]]
 
@@ -205,11 +205,11 @@ class FetchResultVerdict(TypedDict):
     allowed: bool
     code: Optional[str]
     detail: Optional[str]
-    choice: List[str]
+    choice: NotRequired[List[str]]
     rules: List[FetchResultVerdictRulesItem]
-    policy: Optional[Dict[str, Any]]
-    availableAt: Optional[str]
-    nextReleaseAt: Optional[str]
+    policy: NotRequired[Optional[Dict[str, Any]]]
+    availableAt: NotRequired[Optional[str]]
+    nextReleaseAt: NotRequired[Optional[str]]
 
 
 class FetchResult(TypedDict):
@@ -225,7 +225,7 @@ class FetchResult(TypedDict):
     truncatedBy: NotRequired[Union[Literal["size"], Literal["connection"], Literal["timeout"], Literal["encoding"]]]
     bytes: NotRequired[int]
     headers: NotRequired[Dict[str, str]]
-    omittedHeaders: List[str]
+    omittedHeaders: NotRequired[List[str]]
     note: NotRequired[str]
     receipt: NotRequired[FetchResultReceipt]
     budgetReturnsAt: NotRequired[str]
@@ -234,12 +234,13 @@ class FetchResult(TypedDict):
     ageSeconds: NotRequired[int]
     cachedPaymentId: NotRequired[str]
     signedIn: NotRequired[Literal[True]]
-    source: str
+    source: NotRequired[str]
     status: int
-    contentType: Optional[str]
-    network: Optional[str]
-    payTo: Optional[str]
+    contentType: NotRequired[Optional[str]]
+    network: NotRequired[Optional[str]]
+    payTo: NotRequired[Optional[str]]
     paymentId: Optional[str]
+    evidence: Optional[Union[Literal["verified"], Literal["not verified"]]]
     delivered: bool
     remaining: str
     replayed: NotRequired[Literal[True]]
@@ -368,6 +369,121 @@ class Payment(TypedDict):
     failure: Optional[PaymentFailure]
 
 
+class PaymentSummaryApiKey(TypedDict):
+    id: str
+    label: str
+    prefix: str
+    last4: str
+
+
+class PaymentSummaryDenialPolicy(TypedDict):
+    rule: str
+    window: str
+    limit: str
+    spent: str
+    reserved: str
+    remaining: str
+    requested: str
+
+
+class PaymentSummaryDenial(TypedDict):
+    code: str
+    suggestion: str
+    policy: PaymentSummaryDenialPolicy
+    site: NotRequired[str]
+    expectedPayee: NotRequired[str]
+    seenPayee: NotRequired[str]
+    availableAt: Optional[str]
+    nextReleaseAt: Optional[str]
+
+
+class PaymentSummaryTraceItem(TypedDict):
+    rule: str
+    passed: Optional[bool]
+    detail: str
+    liftable: NotRequired[Literal[True]]
+
+
+class PaymentSummaryX402ThirdParty(TypedDict):
+    untrusted: Literal[True]
+    requirement: Any
+
+
+class PaymentSummaryX402EvidenceOffer(TypedDict):
+    verified: bool
+    why: Optional[str]
+    format: Optional[Literal["eip712", "jws"]]
+    signer: Optional[str]
+
+
+class PaymentSummaryX402EvidenceReceipt(TypedDict):
+    verified: bool
+    why: Optional[str]
+    format: Optional[Literal["eip712", "jws"]]
+    signer: Optional[str]
+    issuedAt: Optional[str]
+    transaction: Optional[str]
+
+
+class PaymentSummaryX402EvidenceThirdParty(TypedDict):
+    untrusted: Literal[True]
+    key: Optional[str]
+    offer: NotRequired[Any]
+    receipt: NotRequired[Any]
+
+
+class PaymentSummaryX402Evidence(TypedDict):
+    verified: bool
+    why: Optional[str]
+    offer: Optional[PaymentSummaryX402EvidenceOffer]
+    receipt: Optional[PaymentSummaryX402EvidenceReceipt]
+    thirdParty: PaymentSummaryX402EvidenceThirdParty
+
+
+class PaymentSummaryX402(TypedDict):
+    url: Optional[str]
+    delivered: Optional[bool]
+    upstreamStatus: Optional[int]
+    listingId: NotRequired[Optional[str]]
+    thirdParty: NotRequired[PaymentSummaryX402ThirdParty]
+    evidence: NotRequired[Optional[PaymentSummaryX402Evidence]]
+
+
+class PaymentSummaryFailure(TypedDict):
+    code: str
+    detail: Optional[str]
+
+
+class PaymentSummary(TypedDict):
+    id: str
+    agentId: NotRequired[str]
+    agentName: NotRequired[str]
+    kind: Literal["spend", "x402", "withdrawal", "incoming"]
+    status: Literal["blocked", "reserved", "submitted", "settled", "voided", "unknown"]
+    network: str
+    asset: str
+    recipient: Optional[str]
+    sender: NotRequired[Optional[str]]
+    amount: str
+    maximum: NotRequired[Optional[str]]
+    memo: NotRequired[Optional[str]]
+    createdAt: str
+    updatedAt: NotRequired[str]
+    settledAt: Optional[str]
+    txHash: Optional[str]
+    blockNumber: NotRequired[Optional[str]]
+    final: NotRequired[bool]
+    requestId: NotRequired[Optional[str]]
+    apiKey: NotRequired[Optional[PaymentSummaryApiKey]]
+    nonce: NotRequired[Optional[str]]
+    validBefore: NotRequired[Optional[str]]
+    repeats: NotRequired[int]
+    denial: NotRequired[Optional[PaymentSummaryDenial]]
+    trace: NotRequired[List[PaymentSummaryTraceItem]]
+    x402: NotRequired[Optional[PaymentSummaryX402]]
+    failure: NotRequired[Optional[PaymentSummaryFailure]]
+
+
 class ListingThirdParty(TypedDict):
     untrusted: Literal[True]
     name: str
@@ -398,6 +514,38 @@ class Listing(TypedDict):
     lastProbedAt: Optional[str]
     createdAt: str
     updatedAt: str
+
+
+class ListingSummaryThirdParty(TypedDict):
+    untrusted: Literal[True]
+    name: str
+    description: str
+    category: str
+    sample: NotRequired[Optional[str]]
+    mimeType: NotRequired[Optional[str]]
+
+
+class ListingSummary(TypedDict):
+    id: str
+    mine: NotRequired[bool]
+    source: NotRequired[Union[Literal["owner"], Literal["bazaar"], Literal["built-in"]]]
+    url: str
+    host: NotRequired[str]
+    method: Union[Literal["GET"], Literal["POST"], Literal["PUT"], Literal["PATCH"], Literal["DELETE"]]
+    network: str
+    asset: NotRequired[str]
+    payTo: NotRequired[str]
+    price: str
+    maxPrice: NotRequired[str]
+    status: NotRequired[Union[Literal["active"], Literal["failing"], Literal["paused"]]]
+    flag: NotRequired[Optional[str]]
+    statusReason: NotRequired[Optional[str]]
+    thirdParty: ListingSummaryThirdParty
+    x402Version: NotRequired[int]
+    uses: int
+    lastProbedAt: NotRequired[Optional[str]]
+    createdAt: NotRequired[str]
+    updatedAt: NotRequired[str]
 
 
 class ApprovalDenial(TypedDict):
@@ -449,10 +597,10 @@ class ApprovalRequired(TypedDict):
 
 
 class PaymentPage(TypedDict):
-    items: List[Payment]
+    items: List[PaymentSummary]
     nextCursor: Optional[str]
 
 
 class ListingPage(TypedDict):
-    items: List[Listing]
+    items: List[ListingSummary]
     nextCursor: Optional[str]

@@ -12,6 +12,7 @@ type Verdict = NonNullable<FetchAnswer["verdict"]>;
 
 /** Whether the agent's rules would allow the payment, rule by rule. */
 export function VerdictNote({ verdict, price }: { verdict: Verdict; price: string }): ReactNode {
+  const { choice = [] } = verdict;
   return (
     <Note color={verdict.allowed ? "green" : "yellow"}>
       <p role="status">
@@ -23,9 +24,9 @@ export function VerdictNote({ verdict, price }: { verdict: Verdict; price: strin
           (verdict.detail ?? "The rules refuse this payment.")
         )}
       </p>
-      {verdict.choice.length > 1 && (
+      {choice.length > 1 && (
         <ul aria-label="Offers" className={styles.choice}>
-          {verdict.choice.map((sentence) => (
+          {choice.map((sentence) => (
             <li key={sentence}>{sentence}</li>
           ))}
         </ul>

@@ -65,4 +65,5 @@ export const tryListing = (
   agentId: string,
   trial: Trial,
   idempotencyKey: string,
-): Promise<FetchAnswer> => api.post(`/api/agents/${agentId}/try`, trial, { idempotencyKey });
+): Promise<FetchAnswer> =>
+  api.post(`/api/agents/${agentId}/try`, { ...trial, detail: "full" }, { idempotencyKey });
