@@ -10,6 +10,7 @@ import {
 } from "../components/icons.tsx";
 import { Logo } from "../components/Logo.tsx";
 import { ApprovalsLink } from "../features/approvals/ApprovalsLink.tsx";
+import { NotificationsLink } from "../features/notifications/NotificationsLink.tsx";
 import { useSession } from "../shared/session/session-context.ts";
 import { AccountGuard, SessionGate } from "../shared/session/SessionGate.tsx";
 import { SessionProvider } from "../shared/session/SessionProvider.tsx";
@@ -19,6 +20,7 @@ import { AccountMenu } from "./AccountMenu.tsx";
 import { LiveUpdates } from "./LiveUpdates.tsx";
 import { ServiceStatus } from "./ServiceStatus.tsx";
 import styles from "./Shell.module.css";
+import { Unreachable } from "./Unreachable.tsx";
 
 const PLACES = [
   { to: "/agents", label: "Agents", icon: AgentsIcon },
@@ -59,6 +61,7 @@ export const ConsentArea = (): ReactNode => (
         <SignedInOwner />
       </header>
       <main id="content" tabIndex={-1}>
+        <Unreachable />
         <SessionGate>
           <Outlet />
         </SessionGate>
@@ -100,7 +103,12 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
           ))}
         </nav>
         <div className={styles.foot}>
-          {session && <ApprovalsLink />}
+          {session && (
+            <div className={styles.news}>
+              <ApprovalsLink />
+              <NotificationsLink />
+            </div>
+          )}
           <ServiceStatus />
           {session ? (
             <AccountMenu session={session} />
@@ -110,6 +118,7 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
         </div>
       </header>
       <main id="content" className={styles.main} tabIndex={-1}>
+        <Unreachable />
         {children}
       </main>
       {session && <SigningHost />}

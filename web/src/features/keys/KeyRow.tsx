@@ -41,7 +41,7 @@ export function KeyRow({ apiKey, isReadOnly, onRotate, onRevoke }: KeyRowProps):
         <>
           <span>
             <TimeAgo label="Used" iso={lastUsedAt} none="Never used" />
-          </span>
+          </span>{" "}
           {revokedAt === null && (
             <span>
               {isExpired ? (
@@ -50,7 +50,7 @@ export function KeyRow({ apiKey, isReadOnly, onRotate, onRevoke }: KeyRowProps):
                 <TimeUntil label="Ends" iso={expiresAt} />
               )}
             </span>
-          )}
+          )}{" "}
           <span>
             <TimeAgo label="Revoked" iso={revokedAt} />
           </span>
