@@ -83,6 +83,14 @@ function SignedInOwner(): ReactNode {
 const scrollKey = ({ key, pathname }: { key: string; pathname: string }): string =>
   key === "default" ? pathname : key;
 
+/** Restores the scroll position once the screen has loaded, since the placeholder is shorter. */
+export const LoadedScreen = (): ReactNode => (
+  <>
+    <Outlet />
+    <ScrollRestoration getKey={scrollKey} />
+  </>
+);
+
 function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNode }): ReactNode {
   const { session } = useSession();
   return (
@@ -122,7 +130,6 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
         {children}
       </main>
       {session && <SigningHost />}
-      <ScrollRestoration getKey={scrollKey} />
     </div>
   );
 }

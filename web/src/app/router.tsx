@@ -2,7 +2,7 @@ import { createBrowserRouter, createPath, redirect, type RouteObject } from "rea
 import { Loading, Skeleton } from "../components/Skeleton.tsx";
 import { loadPart } from "../lib/reachable.ts";
 import { BrokenPage, RouteError } from "./RouteError.tsx";
-import { ConsentArea, OwnerArea, PublicArea } from "./Shell.tsx";
+import { ConsentArea, LoadedScreen, OwnerArea, PublicArea } from "./Shell.tsx";
 import { Unreachable } from "./Unreachable.tsx";
 
 type Loaded = Promise<{ default: () => React.ReactNode }>;
@@ -24,6 +24,7 @@ function target(): string {
 /** A screen that fails or is still loading leaves the frame around it in place. */
 const inside = (children: RouteObject[]): RouteObject[] => [
   {
+    element: <LoadedScreen />,
     errorElement: <RouteError />,
     hydrateFallbackElement: (
       <Loading label="the page">
