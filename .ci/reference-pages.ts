@@ -98,7 +98,8 @@ ${Object.entries(NOTIFICATION_MEANINGS)
   .join("\n")}
 
 Messages about what moved no money, and \`agent.funded\`, are limited to 200 an hour for each type and agent. Corrections are not limited.
-\`GET /api/notifications\` lists the messages of the last 30 days. What no webhook or e-mail address subscribes to creates no message.
+\`GET /api/notifications\` and the app list the messages of the last 30 days, with \`title\`, \`detail\`, \`readAt\` and the number of unread ones; \`POST /api/notifications/read\` marks
+them. They are recorded without a webhook or an e-mail address too, then at most 50 an hour for each type and agent; only \`payment.settled\` and \`settlement.settled\` are not, because the payments list them.
 `;
 
 const commandLine = (): string => `# Command line

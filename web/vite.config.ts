@@ -40,6 +40,8 @@ export default defineConfig({
     // An inlined asset would be a data: URL, which the content policy allows for images only.
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
+    // Without styles of their own, screens need one request less, which could fail; the build's helper would not repeat it.
+    cssCodeSplit: false,
   },
   server: {
     host: "127.0.0.1",

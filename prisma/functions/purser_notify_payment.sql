@@ -26,7 +26,8 @@ BEGIN
       WHERE w.agent_id = NEW.agent_id AND w.payee = ''
         AND w.hours = CASE NEW.denial_code WHEN 'weekly_limit_exceeded' THEN 168 ELSE 720 END;
   END IF;
-  IF NOT purser_has_receivers(v_owner_id)
+  IF (NEW.status = 'settled' AND NEW.kind NOT IN ('incoming', 'withdrawal') AND NEW.delivered IS NOT FALSE
+      AND NOT purser_has_receivers(v_owner_id))
      OR (NEW.status = 'voided' AND NEW.kind <> 'incoming'
          AND NOT EXISTS (SELECT 1 FROM settlements s
                           WHERE s.chain_id = NEW.chain_id AND s.id = NEW.id AND purser_was_settled(s))) THEN

@@ -1,6 +1,16 @@
 /** Wire types of notifications: the events, the webhooks, and the result of each delivery. */
 import { Type, type Static } from "typebox";
-import { Described, Id, Nullable, OneOf, Page, pageQuery, Strict, Timestamp } from "./common.ts";
+import {
+  Described,
+  Flag,
+  Id,
+  Nullable,
+  OneOf,
+  Page,
+  pageQuery,
+  Strict,
+  Timestamp,
+} from "./common.ts";
 
 /** The event types. More may be added. */
 export const NOTIFICATION_TYPES = [
@@ -80,12 +90,42 @@ export const Notification = Type.Object({
     examples: [{ paymentId: "pay_01kc0r5f3x8q2v7n4m6t9w0yzb", amount: "1.5" }],
   }),
   createdAt: Timestamp,
+  at: Described(Timestamp, "The same as `createdAt`"),
+  title: Type.String({
+    description: "What happened, in one sentence",
+    examples: ["research-agent has only 0.50 USDC left"],
+  }),
+  detail: Type.String({
+    description:
+      "Facts beside the title, possibly empty; text from third parties is only in `data`",
+    examples: ["To: 0x8ba1f109551bd432803012645ac136ddd64dba72"],
+  }),
+  readAt: Nullable(
+    Timestamp,
+    "Null: unread. What the owner did, and payments as usual, are read from the start",
+  ),
 });
 export type Notification = Static<typeof Notification>;
-export const NotificationPage = Page(Notification);
+export const UnreadCount = Type.Object({
+  unread: Type.Integer({ description: "How many are unread, counted up to 1,000" }),
+});
+export const NotificationPage = Type.Object({
+  ...Page(Notification).properties,
+  ...UnreadCount.properties,
+});
 export const NotificationQuery = Strict({
   ...pageQuery,
   type: Type.Optional(OneOf(NOTIFICATION_TYPES, "Only of this type")),
+  unread: Type.Optional(Flag),
+});
+export const ReadNotificationsBody = Strict({
+  ids: Type.Optional(
+    Type.Array(Id, {
+      minItems: 1,
+      maxItems: 100,
+      description: "Without them: all that exist now",
+    }),
+  ),
 });
 
 const WebhookUrl = Type.String({

@@ -1,5 +1,5 @@
 // Goal: the built web app has the right cache headers, deep links work, and API paths never return a page.
-import { readdir } from "node:fs/promises";
+import { readdir, readFile } from "node:fs/promises";
 import t from "tap";
 import { testApp } from "../helpers/app.ts";
 
@@ -33,6 +33,36 @@ t.test("static serving", async (t) => {
       t.equal(response.statusCode, 200, url);
       t.match(response.headers["content-type"], /text\/html/, url);
     }
+  });
+
+  await t.test(
+    "the app's own paths are pages, any other path is a page with status 404",
+    async (t) => {
+      const router = await readFile(
+        new URL("../../web/src/app/router.tsx", import.meta.url),
+        "utf8",
+      );
+      const paths = [...router.matchAll(/path: "(\/[^"]*)"/g)].map(([, path = ""]) => path);
+      t.ok(paths.length > 10);
+      for (const path of paths) {
+        const url = path.replaceAll(/:\w+\??/g, "x");
+        t.equal((await app.inject({ url, headers: page })).statusCode, 200, url);
+      }
+      for (const url of ["/nowhere", "/agentsx", "/no/such/place", "/picture.png"]) {
+        const response = await app.inject({ url, headers: page });
+        t.equal(response.statusCode, 404, url);
+        t.match(response.headers["content-type"], /^text\/html/, url);
+        t.equal(response.headers["cache-control"], "no-cache");
+        t.match(response.body, '<div id="root">', "the app says that there is no such page");
+      }
+    },
+  );
+
+  await t.test("browsers that look for an icon at its usual path get one", async (t) => {
+    const icon = await app.inject("/favicon.ico");
+    t.equal(icon.statusCode, 200);
+    t.match(icon.headers["content-type"], /^image\//);
+    t.same([...icon.rawPayload.subarray(0, 4)], [0, 0, 1, 0], "an icon, not the app");
   });
 
   await t.test("a missing path is a problem document, also for a browser", async (t) => {

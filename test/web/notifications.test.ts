@@ -58,8 +58,8 @@ t.test("notifications in the app", async (t) => {
   };
   let secret = "";
 
-  await step("without recipients, the page explains how to start", async () => {
-    await page.getByText("No notifications yet").waitFor();
+  await step("without recipients, the page already lists what happened", async () => {
+    await page.getByText("research-agent was created").waitFor();
     await picture(page, "empty", true);
     await page.getByRole("link", { name: "Webhooks", exact: true }).click();
     await page.getByText("No webhooks").waitFor();

@@ -107,6 +107,34 @@ t.test("a website as a payee", async (t) => {
     t.match(paid, { status: 200, body: { paid: true } }, JSON.stringify(paid));
   });
 
+  await t.test(
+    "a new agent gets the website in its form, and the owner signs it with its other rules",
+    async (t) => {
+      seller.script = {};
+      await page.goto(`${world.baseUrl}/agents/new`);
+      await page.getByLabel("Name").fill("second-reader");
+      await page.getByLabel("Daily limit").fill("2");
+      await page.getByRole("button", { name: "Allow a website" }).click();
+      const dialog = page.getByRole("dialog");
+      await dialog.getByLabel("Address of a paid page").fill(seller.url);
+      await dialog.getByLabel("Address of a paid page").press("Enter");
+      await dialog.getByText(seller.origin, { exact: true }).waitFor();
+      await dialog.getByRole("button", { name: "Add to the list" }).click();
+      await page.getByText(`only at ${seller.origin}`).first().waitFor();
+      await look("new-agent");
+      await page.getByRole("button", { name: "Create agent" }).click();
+      await page.getByRole("heading", { name: "second-reader is ready" }).waitFor();
+      const { rows } = await world.database.pool.query(
+        `SELECT e.site, lower(e.address) AS address FROM allowlist_entries e JOIN agents a ON a.id = e.agent_id
+        WHERE a.name = 'second-reader'`,
+      );
+      t.same(rows, [{ site: seller.origin, address: old.toLowerCase() }]);
+      await page.getByLabel("I saved the key").check();
+      await page.getByRole("button", { name: "Go to the agent" }).click();
+      await page.getByRole("heading", { name: "second-reader", exact: true }).waitFor();
+    },
+  );
+
   await t.test("a changed payee is refused, shown, signed and paid", async (t) => {
     seller.script = { terms: () => seller.entry({ payTo: next }) };
     const refused = await asAgent(world, agent.apiKey, "x402-fetch", { url: seller.url });

@@ -76,6 +76,10 @@ t.test("a website as a payee", async (t) => {
     );
     t.match(thirdParty, { untrusted: true, description: INJECTION, serviceName: "Seller" });
     t.notMatch(JSON.stringify(thirdParty), /\u202e/);
+    const withoutAgent = await callApi(app, owner, "POST", "/api/allowlist/lookup", {
+      url: seller.url,
+    });
+    t.same(withoutAgent.json(), answer.json(), "the same before there is an agent");
     t.equal(seller.proofs.length, 0, "nothing is paid");
     seller.script = {};
   });

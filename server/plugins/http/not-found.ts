@@ -13,6 +13,9 @@ const WEB_ROOT = fileURLToPath(new URL("web/dist/", ROOT));
 /** Paths for programs: a missing one returns a problem document, never the web app. */
 const MACHINE_PATHS =
   /^\/(api|mcp|metrics|openapi\.json|assets|docs|\.well-known|oauth\/(register|token|revoke))(\/|\?|$)|\.(json|txt|md)(\?|$)/;
+/** The first part of the app's paths, as in web/src/app/router.tsx. The app shows any other page as "not found". */
+const APP_PATHS =
+  /^\/(agents|approvals|developers|facilitator|marketplace|merchant|notifications|oauth\/authorize|settings|signin|unsubscribe)(\/|\?|$)/;
 const ONE_YEAR_SECONDS = 31_536_000;
 
 declare module "fastify" {
@@ -66,7 +69,10 @@ export default fp(
     function spaOrProblem(request: FastifyRequest, reply: FastifyReply): FastifyReply {
       const wantsPage = (request.headers.accept ?? "*/*").match(/text\/html|\*\/\*/) !== null;
       if (MACHINE_PATHS.test(request.url) || !wantsPage) return problem(request, reply);
-      return reply.header("cache-control", "no-cache").sendFile("index.html");
+      return reply
+        .code(APP_PATHS.test(request.url) ? 200 : 404)
+        .header("cache-control", "no-cache")
+        .sendFile("index.html");
     }
 
     function problem(request: FastifyRequest, reply: FastifyReply): FastifyReply {

@@ -1,6 +1,7 @@
 /** The texts of mails: one sentence of ours for each event, and the links. */
 import { isRecord } from "../../core/foreign-text.ts";
 import { nameOf, type Letter, type Line, type Link } from "./mail-layout.ts";
+import { AN_AGENT, headline } from "./sentences.ts";
 
 /** The result of purser_mail_take. */
 export interface MailBatch {
@@ -115,7 +116,7 @@ function report(
   const [first] = batch.items;
   const title = isUrgent
     ? isOne && first
-      ? headline(first)
+      ? headline(first, nameOf(first.agentName, AN_AGENT))
       : `${batch.count} alerts need your attention`
     : "What your agents did";
   // A digest counts everything, and lists the newest events that are not plain payments.
@@ -198,7 +199,7 @@ function groupLine(
 ): Line {
   const [one, many] = GROUPS[type] ?? [type, type];
   const sum = amount === null ? "" : `, ${amount} USDC in total`;
-  const whose = agentId === null ? "" : `${nameOf(agentName, "An agent")}: `;
+  const whose = agentId === null ? "" : `${nameOf(agentName, AN_AGENT)}: `;
   return {
     text: `${whose}${count} ${count === 1 ? one : many}${sum}`,
     links:
@@ -210,57 +211,6 @@ function groupLine(
         : [],
   };
 }
-
-/** Only numbers, codes and addresses: other forms are left out. */
-const FACT = /^[\w.:-]{1,60}$/;
-function fact(data: unknown, name: string): string {
-  const value = isRecord(data) ? data[name] : undefined;
-  const text = typeof value === "number" ? String(value) : value;
-  return typeof text === "string" && FACT.test(text) ? text : "?";
-}
-
-const LIMITS: Readonly<Record<string, string>> = {
-  "24h": "daily",
-  "7d": "weekly",
-  "30d": "monthly",
-};
-const isCorrected = (data: unknown): boolean => isRecord(data) && data["corrected"] === true;
-
-/** One sentence for each type; amounts and limits are our own facts, names come from the owner. */
-function headline({ type, agentName, data }: MailItem): string {
-  const who = nameOf(agentName, "An agent");
-  const amount = `${fact(data, "amount")} USDC`;
-  const sentences: Readonly<Record<string, string>> = {
-    "payment.settled": `${who} paid ${amount}`,
-    "payment.failed": `The chain reversed a payment of ${amount} that ${who} ${fact(data, "kind") === "incoming" ? "had received" : "had made"}`,
-    "payment.blocked": `A payment of ${amount} by ${who} was refused: ${fact(data, "denialCode").replaceAll("_", " ")}`,
-    "payment.undelivered": `${who} paid ${amount}, and the seller did not deliver`,
-    "approval.requested": `${who} requests approval for ${amount}`,
-    "approval.granted": `You allowed ${who} to pay ${amount}`,
-    "approval.declined": `You declined ${amount} for ${who}`,
-    "approval.expired": `A request of ${who} for ${amount} expired`,
-    "agent.limit_reached": `${who} has used ${fact(data, "percent")} % of its ${LIMITS[fact(data, "window")] ?? "daily"} limit of ${fact(data, "limit")} USDC`,
-    "agent.low_balance": `${who} has only ${fact(data, "balance")} USDC left`,
-    "agent.funded": `${who} received ${amount}`,
-    "policy.changed": `${fact(data, "agentId") === "?" ? "" : `${who}: `}${changeWords(fact(data, "change"))}`,
-    "key.created": `A key was created for ${who}`,
-    "key.revoked": `A key of ${who} was revoked`,
-    "session.created": `New sign-in with your wallet from ${fact(data, "ip")}`,
-    "withdrawal.settled": `${amount} was withdrawn from ${who}`,
-    "listing.flagged": "One of your listings was flagged",
-    "settlement.settled": `You were paid ${amount}`,
-    "settlement.failed": isCorrected(data)
-      ? `A settled payment of ${amount} to you was reversed`
-      : `A payment of ${amount} to you failed`,
-    "refund.settled": `You refunded ${amount}`,
-    "refund.failed": `A refund of ${amount} failed`,
-    "webhook.disabled": "A webhook was disabled",
-  };
-  return sentences[type] ?? type;
-}
-
-const changeWords = (change: string): string =>
-  change.replaceAll(/[._]/g, " ").replace("agent updated", "rules changed");
 
 const QUOTES = {
   label: "Label",
@@ -281,7 +231,9 @@ function itemLine(item: MailItem, place: Place, isTitled: boolean): Line {
     return typeof words === "string" && words !== "" ? [[what, words] as const] : [];
   });
   return {
-    text: isTitled ? minute(item.createdAt) : `${headline(item)} (${minute(item.createdAt)})`,
+    text: isTitled
+      ? minute(item.createdAt)
+      : `${headline(item, nameOf(item.agentName, AN_AGENT))} (${minute(item.createdAt)})`,
     quotes,
     links: linksOf(item, place),
   };

@@ -2,6 +2,7 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyRequest } from "fastify";
 import { Type } from "typebox";
+import { plainWords } from "../../core/foreign-text.ts";
 import { readPage, toPage } from "../../core/paging.ts";
 import { IdParams } from "../../schemas/common.ts";
 import {
@@ -9,9 +10,12 @@ import {
   DeliveryParams,
   DeliveryQuery,
   NewWebhookBody,
+  type Notification,
   NotificationPage,
   NotificationQuery,
+  ReadNotificationsBody,
   RotateSecretBody,
+  UnreadCount,
   Webhook,
   WebhookDelivery,
   WebhookDeliveryPage,
@@ -20,7 +24,8 @@ import {
 } from "../../schemas/notifications.ts";
 import { Done } from "../../schemas/owners.ts";
 import { acceptEmptyJson } from "../http/index.ts";
-import { listDeliveries, listNotifications } from "./store.ts";
+import { AN_AGENT, detailOf, headline, withCents } from "./sentences.ts";
+import { countUnread, listDeliveries, listNotifications, markRead } from "./store.ts";
 import { viewDelivery, type Caller, type Webhooks } from "./webhooks.ts";
 
 const OneWebhook = Type.Object({ webhook: Webhook });
@@ -46,7 +51,7 @@ const routes: FastifyPluginAsyncTypebox<{ webhooks: Webhooks }> = async (app, { 
         operationId: "listNotifications",
         summary: "The owner's notifications, newest first",
         description:
-          "Only events that a webhook or a confirmed e-mail address subscribed to when they happened. Kept for 30 days.",
+          "Recorded whether or not a webhook or an e-mail address is set up. Payments as usual (`payment.settled`, `settlement.settled`) only if one subscribed to them when they happened. Kept for 30 days.",
         querystring: NotificationQuery,
         response: { 200: NotificationPage },
       },
@@ -55,16 +60,32 @@ const routes: FastifyPluginAsyncTypebox<{ webhooks: Webhooks }> = async (app, { 
       const page = readPage(query);
       const of = {
         ownerId: owner.id,
-        ...(query.type === undefined ? {} : { type: query.type }),
+        ...(query.type !== undefined && { type: query.type }),
+        ...(query.unread !== undefined && {
+          readAt: query.unread === "true" ? null : { not: null },
+        }),
       };
-      return toPage(await listNotifications(app.prisma, of, page), page.limit, (row) => ({
-        id: row.id,
-        type: row.type,
-        agentId: row.agentId,
-        subjectId: row.subjectId,
-        data: row.data as Record<string, unknown>,
-        createdAt: row.createdAt.toISOString(),
-      }));
+      const rows = await listNotifications(app.prisma, of, page);
+      const unread = await countUnread(app.prisma, owner.id);
+      return { ...toPage(rows, page.limit, viewNotification), unread };
+    },
+  );
+
+  app.post(
+    "/api/notifications/read",
+    {
+      config: { auth: "owner" },
+      schema: {
+        tags,
+        operationId: "readNotifications",
+        summary: "Mark notifications as read",
+        body: ReadNotificationsBody,
+        response: { 200: UnreadCount },
+      },
+    },
+    async ({ owner, body }) => {
+      await markRead(app.prisma, { ownerId: owner.id, ids: body.ids });
+      return { unread: await countUnread(app.prisma, owner.id) };
     },
   );
 
@@ -218,5 +239,25 @@ const routes: FastifyPluginAsyncTypebox<{ webhooks: Webhooks }> = async (app, { 
 };
 
 const DEFAULT_GRACE_HOURS = 24;
+const MAX_NAME = 80;
+
+type Row = Awaited<ReturnType<typeof listNotifications>>[number];
+
+function viewNotification({ id, type, agentId, subjectId, ...row }: Row): Notification {
+  const data = row.data as Record<string, unknown>;
+  const createdAt = row.createdAt.toISOString();
+  return {
+    id,
+    type,
+    agentId,
+    subjectId,
+    data,
+    createdAt,
+    at: createdAt,
+    title: headline({ type, data }, plainWords(row.agentName, MAX_NAME) || AN_AGENT, withCents),
+    detail: detailOf(data),
+    readAt: row.readAt?.toISOString() ?? null,
+  };
+}
 
 export default routes;

@@ -18,16 +18,38 @@ type Listed<Row> = Row & Place;
 const listed = <Row extends { id: string; createdAt: Date }>(rows: readonly Row[]): Listed<Row>[] =>
   rows.map((row) => ({ ...row, ...placeOf(row) }));
 
+/** With the names of their agents, as far as these are still the owner's. */
 export async function listNotifications(
   db: Db,
-  of: { ownerId: string; type?: string },
+  of: { ownerId: string; type?: string; readAt?: null | { not: null } },
   page: PageRequest,
-): Promise<Listed<Prisma.NotificationGetPayload<object>>[]> {
-  return listed(
-    await readKeyset(page, (where, order) =>
-      db.notification.findMany({ where: { ...of, ...where }, ...order }),
-    ),
+): Promise<Listed<Prisma.NotificationGetPayload<object> & { agentName: string | undefined }>[]> {
+  const rows = await readKeyset(page, (where, order) =>
+    db.notification.findMany({ where: { ...of, ...where }, ...order }),
   );
+  const agents = await db.agent.findMany({
+    where: { ownerId: of.ownerId, id: { in: rows.flatMap(({ agentId }) => agentId ?? []) } },
+    select: { id: true, name: true },
+  });
+  const names = new Map(agents.map(({ id, name }) => [id, name]));
+  return listed(rows.map((row) => ({ ...row, agentName: names.get(row.agentId ?? "") })));
+}
+
+const MOST_UNREAD = 1_000;
+
+export async function countUnread(db: Db, ownerId: string): Promise<number> {
+  return db.notification.count({ where: { ownerId, readAt: null }, take: MOST_UNREAD });
+}
+
+/** Without ids: all that exist now. */
+export async function markRead(
+  db: Db,
+  { ownerId, ids }: { ownerId: string; ids: string[] | undefined },
+): Promise<void> {
+  await db.notification.updateMany({
+    where: { ownerId, readAt: null, ...(ids && { id: { in: ids } }) },
+    data: { readAt: await databaseNow(db) },
+  });
 }
 
 /** Deleted webhooks are no longer shown to their owner. */
@@ -151,6 +173,7 @@ export async function insertTest(tx: Db, webhook: WebhookRow): Promise<DeliveryR
       subjectId: webhookId,
       data: jsonOf(data),
       createdAt,
+      readAt: createdAt,
     },
   });
   return tx.webhookDelivery.create({

@@ -3,6 +3,7 @@
  * allowlist.
  */
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import type { FastifyInstance } from "fastify";
 import { getAddress } from "viem";
 import { plainWords } from "../../core/foreign-text.ts";
 import { formatAtomic } from "../../core/money.ts";
@@ -13,52 +14,78 @@ import { ownAgent } from "../agents/store.ts";
 import { entriesOf } from "../agents/payees-store.ts";
 import { refuseField } from "../agents/rules.ts";
 import { LONGEST } from "../listings/listing-text.ts";
+import type { ProbeOptions } from "./ask.ts";
 
 const siteLookup: FastifyPluginAsyncTypebox = async (app) => {
+  const route = {
+    tags: ["owners: allowlist"],
+    body: SiteLookupBody,
+    response: { 200: SiteLookup },
+  };
   app.post(
     "/api/agents/:id/allowlist/lookup",
     {
       config: { auth: "owner", limit: "probe" },
       schema: {
-        tags: ["owners: allowlist"],
+        ...route,
         operationId: "lookUpSite",
         summary: "The payee and price of a website; stores and pays nothing",
         params: IdParams,
-        body: SiteLookupBody,
-        response: { 200: SiteLookup },
       },
     },
     async ({ owner, params, body }) => {
       const agent = await ownAgent(app.prisma, owner, params.id);
-      const { url, site } = readPasted(body.url);
-      const terms = await app.x402Client.probe(url.href, {
-        method: "GET",
-        wallet: agent.walletAddress,
-        preferredNetwork: agent.network,
-        anyProtocol: true,
-      });
-      const here = (await entriesOf(app.prisma, agent.id)).filter((entry) => entry.site === site);
-      const visible = (text: string | null, longest: number) => plainWords(text, longest) || null;
-      return {
-        site,
-        readableSite: readableSite(site),
-        payTo: getAddress(terms.payTo),
-        price: formatAtomic(terms.priceAtomic),
-        asset: getAddress(terms.asset),
-        network: terms.network,
-        x402Version: terms.x402Version,
-        listed: here.map(({ address }) => getAddress(address)),
-        thirdParty: {
-          untrusted: true as const,
-          serviceName: visible(terms.name, LONGEST.name),
-          description: visible(terms.description, LONGEST.description),
-          mimeType: visible(terms.mimeType, LONGEST.mimeType),
-          resource: visible(terms.resourceUrl, 300),
-        },
-      };
+      const payer = { wallet: agent.walletAddress, preferredNetwork: agent.network };
+      const found = await lookUp(app, body.url, payer);
+      const entries = await entriesOf(app.prisma, agent.id);
+      const here = entries.filter((entry) => entry.site === found.site);
+      return { ...found, listed: here.map(({ address }) => getAddress(address)) };
     },
   );
+
+  app.post(
+    "/api/allowlist/lookup",
+    {
+      config: { auth: "owner", limit: "probe" },
+      schema: {
+        ...route,
+        operationId: "lookUpSiteForNewAgent",
+        summary: "The same before there is an agent: nothing is listed yet",
+      },
+    },
+    async ({ body }) => ({ ...(await lookUp(app, body.url, {})), listed: [] }),
+  );
 };
+
+async function lookUp(
+  app: FastifyInstance,
+  pasted: string,
+  payer: Pick<ProbeOptions, "wallet" | "preferredNetwork">,
+): Promise<Omit<SiteLookup, "listed">> {
+  const { url, site } = readPasted(pasted);
+  const terms = await app.x402Client.probe(url.href, {
+    method: "GET",
+    anyProtocol: true,
+    ...payer,
+  });
+  const visible = (text: string | null, longest: number) => plainWords(text, longest) || null;
+  return {
+    site,
+    readableSite: readableSite(site),
+    payTo: getAddress(terms.payTo),
+    price: formatAtomic(terms.priceAtomic),
+    asset: getAddress(terms.asset),
+    network: terms.network,
+    x402Version: terms.x402Version,
+    thirdParty: {
+      untrusted: true as const,
+      serviceName: visible(terms.name, LONGEST.name),
+      description: visible(terms.description, LONGEST.description),
+      mimeType: visible(terms.mimeType, LONGEST.mimeType),
+      resource: visible(terms.resourceUrl, 300),
+    },
+  };
+}
 
 /** People copy addresses without a scheme; only https is assumed. */
 function readPasted(text: string): { url: URL; site: string } {

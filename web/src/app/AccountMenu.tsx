@@ -16,7 +16,7 @@ export function AccountMenu({ session }: { session: Session }): ReactNode {
         <button type="button" className={styles.account}>
           <UserIcon size={16} />
           <span className="sr-only">Account</span>
-          {shortAddress(session.address)}
+          <span className={styles.accountName}>{shortAddress(session.address)}</span>
         </button>
       </Menu.Target>
       <Menu.Dropdown>
@@ -25,7 +25,6 @@ export function AccountMenu({ session }: { session: Session }): ReactNode {
         >
           Copy address
         </Menu.Item>
-        <Menu.Item onClick={() => void navigate("/notifications")}>Notifications</Menu.Item>
         <Menu.Item onClick={() => void navigate("/settings")}>Settings</Menu.Item>
         <Menu.Divider />
         <Menu.Item onClick={() => void leave()}>Sign out</Menu.Item>

@@ -10,6 +10,7 @@ import {
 } from "../components/icons.tsx";
 import { Logo } from "../components/Logo.tsx";
 import { ApprovalsLink } from "../features/approvals/ApprovalsLink.tsx";
+import { NotificationsLink } from "../features/notifications/NotificationsLink.tsx";
 import { useSession } from "../shared/session/session-context.ts";
 import { AccountGuard, SessionGate } from "../shared/session/SessionGate.tsx";
 import { SessionProvider } from "../shared/session/SessionProvider.tsx";
@@ -19,6 +20,7 @@ import { AccountMenu } from "./AccountMenu.tsx";
 import { LiveUpdates } from "./LiveUpdates.tsx";
 import { ServiceStatus } from "./ServiceStatus.tsx";
 import styles from "./Shell.module.css";
+import { Unreachable } from "./Unreachable.tsx";
 
 const PLACES = [
   { to: "/agents", label: "Agents", icon: AgentsIcon },
@@ -59,6 +61,7 @@ export const ConsentArea = (): ReactNode => (
         <SignedInOwner />
       </header>
       <main id="content" tabIndex={-1}>
+        <Unreachable />
         <SessionGate>
           <Outlet />
         </SessionGate>
@@ -80,6 +83,14 @@ function SignedInOwner(): ReactNode {
 const scrollKey = ({ key, pathname }: { key: string; pathname: string }): string =>
   key === "default" ? pathname : key;
 
+/** Restores the scroll position once the screen has loaded, since the placeholder is shorter. */
+export const LoadedScreen = (): ReactNode => (
+  <>
+    <Outlet />
+    <ScrollRestoration getKey={scrollKey} />
+  </>
+);
+
 function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNode }): ReactNode {
   const { session } = useSession();
   return (
@@ -100,7 +111,12 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
           ))}
         </nav>
         <div className={styles.foot}>
-          {session && <ApprovalsLink />}
+          {session && (
+            <div className={styles.news}>
+              <ApprovalsLink />
+              <NotificationsLink />
+            </div>
+          )}
           <ServiceStatus />
           {session ? (
             <AccountMenu session={session} />
@@ -110,10 +126,10 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
         </div>
       </header>
       <main id="content" className={styles.main} tabIndex={-1}>
+        <Unreachable />
         {children}
       </main>
       {session && <SigningHost />}
-      <ScrollRestoration getKey={scrollKey} />
     </div>
   );
 }

@@ -1,23 +1,50 @@
-import { createBrowserRouter, redirect, type RouteObject } from "react-router";
-import { RouteError } from "./RouteError.tsx";
-import { ConsentArea, OwnerArea, PublicArea } from "./Shell.tsx";
+import { createBrowserRouter, createPath, redirect, type RouteObject } from "react-router";
+import { Loading, Skeleton } from "../components/Skeleton.tsx";
+import { loadPart } from "../lib/reachable.ts";
+import { BrokenPage, RouteError } from "./RouteError.tsx";
+import { ConsentArea, LoadedScreen, OwnerArea, PublicArea } from "./Shell.tsx";
+import { Unreachable } from "./Unreachable.tsx";
 
 type Loaded = Promise<{ default: () => React.ReactNode }>;
 
-/** Each screen is its own chunk, loaded when it is visited. */
+/**
+ * Each screen is its own chunk, loaded when it is visited. Until it has loaded, the screen before stays, with what was
+ * typed there.
+ */
 const screen = (load: () => Loaded): Pick<RouteObject, "lazy"> => ({
-  lazy: async () => ({ Component: (await load()).default }),
+  lazy: async () => ({ Component: (await loadPart(load, target)).default }),
 });
+
+/** The page that is being opened. */
+function target(): string {
+  const { navigation, location } = router.state;
+  return new URL(createPath(navigation.location ?? location), globalThis.location.href).href;
+}
+
+/** A screen that fails or is still loading leaves the frame around it in place. */
+const inside = (children: RouteObject[]): RouteObject[] => [
+  {
+    element: <LoadedScreen />,
+    errorElement: <RouteError />,
+    hydrateFallbackElement: (
+      <Loading label="the page">
+        <Skeleton shape="title" />
+        <Skeleton shape="block" count={2} />
+      </Loading>
+    ),
+    children,
+  },
+];
 
 export const router = createBrowserRouter([
   {
-    errorElement: <RouteError />,
-    hydrateFallbackElement: <></>,
+    errorElement: <BrokenPage />,
+    hydrateFallbackElement: <Unreachable />,
     children: [
       { path: "/", ...screen(() => import("./routes/landing.tsx")) },
       {
         element: <OwnerArea />,
-        children: [
+        children: inside([
           { path: "/signin", loader: () => redirect("/agents") },
           { path: "/agents", ...screen(() => import("./routes/agents.tsx")) },
           { path: "/agents/new", ...screen(() => import("./routes/agent-new.tsx")) },
@@ -36,15 +63,17 @@ export const router = createBrowserRouter([
           { path: "/notifications/:part?", ...screen(() => import("./routes/notifications.tsx")) },
           { path: "/merchant", ...screen(() => import("./routes/merchant.tsx")) },
           { path: "/settings", ...screen(() => import("./routes/settings.tsx")) },
-        ],
+        ]),
       },
       {
         element: <ConsentArea />,
-        children: [{ path: "/oauth/authorize", ...screen(() => import("./routes/authorize.tsx")) }],
+        children: inside([
+          { path: "/oauth/authorize", ...screen(() => import("./routes/authorize.tsx")) },
+        ]),
       },
       {
         element: <PublicArea />,
-        children: [
+        children: inside([
           { path: "/marketplace", ...screen(() => import("./routes/marketplace.tsx")) },
           { path: "/marketplace/:listingId", ...screen(() => import("./routes/listing.tsx")) },
           { path: "/facilitator", ...screen(() => import("./routes/facilitator.tsx")) },
@@ -52,7 +81,7 @@ export const router = createBrowserRouter([
           { path: "/developers/errors", ...screen(() => import("./routes/errors.tsx")) },
           { path: "/unsubscribe", ...screen(() => import("./routes/unsubscribe.tsx")) },
           { path: "*", ...screen(() => import("./routes/not-found.tsx")) },
-        ],
+        ]),
       },
     ],
   },

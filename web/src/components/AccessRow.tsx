@@ -14,11 +14,9 @@ interface AccessRowProps {
 export const AccessRow = ({ name, detail, badge, times, children }: AccessRowProps): ReactNode => (
   <li className={`list-row ${styles.row}`}>
     <div className={styles.what}>
-      <strong>{name}</strong>
-      {detail}
-    </div>
-    <div>{badge}</div>
-    <div className={styles.times}>{times}</div>
+      <strong>{name}</strong> {detail}
+    </div>{" "}
+    <div>{badge}</div> <div className={styles.times}>{times}</div>
     <div className={styles.actions}>{children}</div>
   </li>
 );

@@ -1,8 +1,9 @@
 import { lazy, type ReactNode, Suspense } from "react";
+import { loadPart } from "../lib/reachable.ts";
 import type { BarsProps } from "./Bars.tsx";
 import { Skeleton } from "./Skeleton.tsx";
 
-const LazyBars = lazy(() => import("./Bars.tsx"));
+const LazyBars = lazy(() => loadPart(() => import("./Bars.tsx")));
 
 /**
  * Recharts is a large library: it is loaded when a chart is first shown, with a skeleton of the same size.

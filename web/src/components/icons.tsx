@@ -131,6 +131,12 @@ export const SystemIcon = icon(
 export const ChevronIcon = icon(<path d="m7 4 6 6-6 6" />);
 export const ArrowIcon = icon(<path d="M3 10h13m-5-5 5 5-5 5" />);
 export const BellIcon = icon(<path d="M5 14V9a5 5 0 0 1 10 0v5l1.500 1.500h-13zM8.500 17.500h3" />);
+export const ApprovalIcon = icon(
+  <>
+    <rect x="3" y="3" width="14" height="14" rx="3" />
+    <path d="m6.500 10.300 2.500 2.500 4.500-5.300" />
+  </>,
+);
 export const UserIcon = icon(
   <>
     <circle cx="10" cy="7" r="3.3" />

@@ -33,6 +33,11 @@ export class ApiError extends Error {
     this.problem = init.problem ?? {};
   }
 
+  /** No answer of the server: the connection failed, or a gateway answered in its place. */
+  get isUnreachable(): boolean {
+    return this.code === "unreachable" || /^http_50[234]$/.test(this.code);
+  }
+
   /** The server was not reached or cannot serve right now, so a retry makes sense. */
   get isOutage(): boolean {
     return this.code === "unreachable" || this.status === 503 || this.status === 502;

@@ -1,4 +1,5 @@
 /** Server-sent events: one connection per tab, reopened with growing delays, resumed by `Last-Event-ID`. */
+import { untilReachable } from "./reachable.ts";
 import { createStore } from "./store.ts";
 import type { Payment } from "./wire.ts";
 
@@ -49,6 +50,7 @@ export function openLive(onReconnect: () => void): () => void {
     source.addEventListener("error", () => {
       wasBroken = true;
       state.set("connecting");
+      void untilReachable();
       // The browser reconnects by itself unless the response was a refusal; then the session may have ended.
       if (source?.readyState !== EventSource.CLOSED) return;
       notify({ type: "session" });

@@ -1,9 +1,12 @@
 import { MutationCache, QueryCache, QueryClient } from "@tanstack/react-query";
 import { ApiError } from "./api.ts";
+import { onReachableAgain, untilReachable } from "./reachable.ts";
 import { announceSessionLost } from "./session-signal.ts";
 
 const onError = (error: unknown): void => {
-  if (error instanceof ApiError && error.code === "session_required") announceSessionLost();
+  if (!(error instanceof ApiError)) return;
+  if (error.code === "session_required") announceSessionLost();
+  if (error.isUnreachable) void untilReachable();
 };
 
 /** A short outage is retried twice within about a second; a refusal is not retried. */
@@ -24,3 +27,5 @@ export const queryClient = new QueryClient({
     mutations: { retry: false, networkMode: "always" },
   },
 });
+
+onReachableAgain(() => void queryClient.invalidateQueries());

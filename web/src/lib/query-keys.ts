@@ -2,6 +2,7 @@
  * The query keys of all API responses, and which of them a change makes stale. Lint forbids query keys
  * outside this file.
  */
+import { dropDrafts } from "./drafts.ts";
 import { queryClient } from "./query-client.ts";
 
 export const keys = {
@@ -31,7 +32,8 @@ export const keys = {
   fetches: (agentId: string) => ["fetches", agentId] as const,
   approvals: (which: "open" | "all") => ["approvals", which] as const,
   approval: (approvalId: string) => ["approval", approvalId] as const,
-  notifications: (type: string) => ["notifications", type] as const,
+  notifications: (which: string) => ["notifications", which] as const,
+  unread: ["notifications", "", "number"],
   webhooks: ["webhooks"],
   deliveries: (webhookId: string, status: string) => ["deliveries", webhookId, status] as const,
   email: ["email"],
@@ -59,13 +61,23 @@ const PUBLIC: readonly unknown[] = [
 
 export const staleAfter = {
   /** An event of a payment: lists on screen insert it themselves. */
-  paymentEvent: ["agents", "agent", "overview"],
-  payment: ["agents", "agent", "overview", "payments", "own-balance"],
+  paymentEvent: ["agents", "agent", "overview", "notifications"],
+  payment: ["agents", "agent", "overview", "payments", "own-balance", "notifications"],
   /** Limits, payees, expiry, or the state of the agent. */
-  rules: ["agents", "agent", "overview", "keys", "connections", "audit", "audit-chain"],
+  rules: [
+    "agents",
+    "agent",
+    "overview",
+    "keys",
+    "connections",
+    "notifications",
+    "audit",
+    "audit-chain",
+  ],
   apiKeys: ["keys", "audit", "audit-chain"],
   connections: ["connections", "audit", "audit-chain"],
-  approval: ["approvals", "approval", "audit", "audit-chain"],
+  approval: ["approvals", "approval", "notifications", "audit", "audit-chain"],
+  notification: ["notifications"],
   listing: ["listings", "listing"],
   webhook: ["webhooks", "deliveries", "notifications", "audit-chain"],
   email: ["email", "audit-chain"],
@@ -87,6 +99,7 @@ export const invalidate = {
   afterApiKeys: () => refetch(staleAfter.apiKeys),
   afterConnections: () => refetch(staleAfter.connections),
   afterApproval: () => refetch(staleAfter.approval),
+  afterReading: () => refetch(staleAfter.notification),
   afterWebhook: () => refetch(staleAfter.webhook),
   afterEmail: () => refetch(staleAfter.email),
   afterListing: () => refetch(staleAfter.listing),
@@ -106,5 +119,6 @@ export const invalidate = {
   /** No data of one owner may stay in memory for the next. */
   dropPrivate: () => {
     queryClient.removeQueries({ predicate: ({ queryKey: [root] }) => !PUBLIC.includes(root) });
+    dropDrafts();
   },
 };

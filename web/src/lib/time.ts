@@ -3,12 +3,18 @@ const dateTime = new Intl.DateTimeFormat("en-GB", {
   timeStyle: "medium",
 });
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
-const day = new Intl.DateTimeFormat("en-GB", { weekday: "short", day: "numeric" });
+/** Days are in UTC, as in the server's statistics. */
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
 
 export const formatDateTime = (iso: string): string => dateTime.format(new Date(iso));
-export const formatClock = (iso: string): string => clock.format(new Date(iso));
-export const formatDay = (iso: string): string => day.format(new Date(iso));
+
+/** The labels of a chart's days or hours, the newest last. */
+export const labelsOf = (times: readonly string[], unit: "day" | "hour"): string[] =>
+  times.map((iso, index) => {
+    if (index === times.length - 1) return unit === "day" ? "Today" : "Now";
+    return (unit === "day" ? day : clock).format(new Date(iso));
+  });
 
 /** The start of a date of a date field (YYYY-MM-DD), or of a later day, in the user's time zone. */
 export function startOfDay(date: string, addDays = 0): string | undefined {

@@ -5,6 +5,7 @@ import { Section } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { KeyReveal } from "../../features/keys/KeyReveal.tsx";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
+import { AllowSite } from "../../features/rules/AllowSite.tsx";
 import { CreateAgent } from "../../features/rules/CreateAgent.tsx";
 import type { CreatedAgent } from "../../lib/wire.ts";
 import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
@@ -24,8 +25,16 @@ export default function NewAgentScreen(): ReactNode {
         />
         <OwnerOnly isScreen>
           <CreateAgent
-            onCreated={setCreated}
-            picker={(add, has) => <PickSeller onPick={add} has={has} />}
+            onCreated={(made) => {
+              setCreated(made);
+              globalThis.scrollTo(0, 0);
+            }}
+            picker={(add, has) => (
+              <>
+                <AllowSite onPick={add} />
+                <PickSeller onPick={add} has={has} />
+              </>
+            )}
           />
         </OwnerOnly>
       </>
@@ -39,6 +48,7 @@ export default function NewAgentScreen(): ReactNode {
   return (
     <>
       <PageHeader
+        key="created"
         title={`${created.agent.name} is ready`}
         lead="Give the agent this key and send USDC to its address. Then it can pay."
       />

@@ -75,8 +75,9 @@ export default function AgentScreen(): ReactNode {
             { to: `${base}/withdraw`, label: "Withdraw" },
             { to: `${base}/audit`, label: "Audit" },
           ]}
-        />
-        <Outlet context={agent} />
+        >
+          <Outlet context={agent} />
+        </Tabs>
       </Stack>
     </>
   );

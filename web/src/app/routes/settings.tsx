@@ -25,7 +25,7 @@ export default function SettingsScreen(): ReactNode {
         </Section>
         <Section
           title="Notifications"
-          hint="Alerts by e-mail and webhook about your agents and about decisions that wait for you."
+          hint="The app lists what happened. It can also be sent by e-mail or to a webhook."
         >
           <Group>
             <Button component={Link} to="/notifications">

@@ -7,7 +7,7 @@ import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { atomic, formatUsdc } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
-import { formatClock, formatDay } from "../../lib/time.ts";
+import { labelsOf } from "../../lib/time.ts";
 import { overviewQuery } from "./api.ts";
 
 export function AgentCharts({ agentId }: { agentId: string }): ReactNode {
@@ -18,12 +18,13 @@ export function AgentCharts({ agentId }: { agentId: string }): ReactNode {
   const total = points?.reduce((sum, point) => sum + atomic(point.spent), 0n) ?? 0n;
   const count = points?.reduce((sum, point) => sum + point.count, 0) ?? 0;
   const blocked = points?.reduce((sum, point) => sum + point.blocked, 0) ?? 0;
+  const labels = labelsOf(points?.map(({ at }) => at) ?? [], span === "24h" ? "hour" : "day");
   const period = span === "24h" ? "24 hours" : "7 days";
   const summary = `${formatUsdc(total)} USDC in ${plural(count, "payment")} in the last ${period}; ${blocked} blocked.`;
   return (
     <Section
       title="Spending"
-      hint={points ? summary : undefined}
+      hint={points && `${summary}${span === "7d" ? " Days are UTC." : ""}`}
       actions={
         <SegmentedControl
           aria-label="Period"
@@ -46,8 +47,8 @@ export function AgentCharts({ agentId }: { agentId: string }): ReactNode {
           summary={summary}
           name="Spent"
           kind="usdc"
-          bars={points.map((point) => ({
-            label: span === "24h" ? formatClock(point.at) : formatDay(point.at),
+          bars={points.map((point, index) => ({
+            label: labels[index] ?? "",
             value: atomic(point.spent),
           }))}
         />

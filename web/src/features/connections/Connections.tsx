@@ -99,10 +99,10 @@ function ConnectionRow({
         <>
           <span>
             <TimeAgo label="Since" iso={createdAt} />
-          </span>
+          </span>{" "}
           <span>
             <TimeAgo label="Used" iso={lastUsedAt} none="Never used" />
-          </span>
+          </span>{" "}
           {status === "active" && (
             <span>
               <TimeUntil label="Ends" iso={expiresAt} />

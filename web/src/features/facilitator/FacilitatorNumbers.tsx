@@ -5,7 +5,7 @@ import { Section, Stat, Stats } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { atomic, formatUsdc } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
-import { formatClock, formatDurationMs } from "../../lib/time.ts";
+import { formatDurationMs, labelsOf } from "../../lib/time.ts";
 import type { FacilitatorStats } from "../../lib/wire.ts";
 
 const integer = new Intl.NumberFormat("en");
@@ -42,6 +42,10 @@ export function FacilitatorNumbers({ stats }: { stats: FacilitatorStats | undefi
 export function VolumeChart({ stats }: { stats: FacilitatorStats }): ReactNode {
   const total = stats.hourly.reduce((sum, { volume }) => sum + atomic(volume), 0n);
   const count = stats.hourly.reduce((sum, { settled }) => sum + settled, 0);
+  const labels = labelsOf(
+    stats.hourly.map(({ at }) => at),
+    "hour",
+  );
   const summary = `${formatUsdc(total)} USDC in ${plural(count, "settlement")} in the last 24 hours.`;
   return (
     <Section title="Volume" hint={summary}>
@@ -49,8 +53,8 @@ export function VolumeChart({ stats }: { stats: FacilitatorStats }): ReactNode {
         summary={summary}
         name="Volume"
         kind="usdc"
-        bars={stats.hourly.map(({ at, volume }) => ({
-          label: formatClock(at),
+        bars={stats.hourly.map(({ volume }, index) => ({
+          label: labels[index] ?? "",
           value: atomic(volume),
         }))}
       />

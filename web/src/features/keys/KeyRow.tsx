@@ -42,7 +42,7 @@ export function KeyRow({ apiKey, isReadOnly, onRotate, onRevoke }: KeyRowProps):
         <>
           <span>
             <TimeAgo label="Used" iso={lastUsedAt} none="Never used" />
-          </span>
+          </span>{" "}
           {revokedAt === null && (
             <span>
               {isExpired ? (
@@ -51,7 +51,7 @@ export function KeyRow({ apiKey, isReadOnly, onRotate, onRevoke }: KeyRowProps):
                 <TimeUntil label="Ends" iso={expiresAt} />
               )}
             </span>
-          )}
+          )}{" "}
           <span>
             <TimeAgo label="Revoked" iso={revokedAt} />
           </span>

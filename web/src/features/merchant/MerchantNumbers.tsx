@@ -6,12 +6,11 @@ import { Money } from "../../components/Money.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
 import { atomic, formatUsdc } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
+import { labelsOf } from "../../lib/time.ts";
 import type { Merchant } from "../../lib/wire.ts";
 import styles from "./Merchant.module.css";
 
 const integer = new Intl.NumberFormat("en");
-/** Days are in UTC, as in the server's statistics. */
-const day = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", timeZone: "UTC" });
 
 export function MerchantNumbers({
   merchant,
@@ -41,6 +40,10 @@ export function MerchantNumbers({
 
 export function VolumePerDay({ merchant }: { merchant: Merchant }): ReactNode {
   const { days, totals } = merchant;
+  const labels = labelsOf(
+    days.map(({ day }) => day),
+    "day",
+  );
   const summary = `${formatUsdc(totals.volume)} USDC in ${plural(totals.settled, "settlement")} in ${plural(days.length, "day")}.`;
   return (
     <Section title="Volume per day" hint={`${summary} Days are UTC.`}>
@@ -48,8 +51,8 @@ export function VolumePerDay({ merchant }: { merchant: Merchant }): ReactNode {
         summary={summary}
         name="Volume"
         kind="usdc"
-        bars={days.map(({ day: at, volume }) => ({
-          label: day.format(new Date(at)),
+        bars={days.map(({ volume }, index) => ({
+          label: labels[index] ?? "",
           value: atomic(volume),
         }))}
       />

@@ -1,35 +1,50 @@
-import { Badge, EmptyState, NativeSelect, Text } from "@mantine/core";
-import { useInfiniteQuery } from "@tanstack/react-query";
+import { Badge, EmptyState, Group, NativeSelect, Text } from "@mantine/core";
+import { useInfiniteQuery, useMutation, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 import { Section } from "../../components/Layout.tsx";
 import { List } from "../../components/List.tsx";
+import { MutationButton } from "../../components/PendingButton.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
+import { toastFailure } from "../../components/toast.ts";
+import { invalidate } from "../../lib/query-keys.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
 import type { Notification } from "../../lib/wire.ts";
-import { notificationsQuery } from "./api.ts";
+import { markRead, notificationsQuery, UNREAD, unreadQuery } from "./api.ts";
 import styles from "./Notifications.module.css";
-import { thirdPartyTexts, placeOf, sentence, TYPE_NAMES, TYPES, typeLabel } from "./words.ts";
+import { thirdPartyTexts, placeOf, TYPE_NAMES, TYPES, typeLabel } from "./words.ts";
 
 const OPTIONS = [
   { value: "", label: "Everything" },
+  { value: UNREAD, label: "Unread" },
   ...TYPE_NAMES.map((value) => ({ value, label: TYPES[value].label })),
 ];
 
 /** The history of notifications, newest first. */
-export function NotificationHistory({
-  agentName,
-}: {
-  agentName: (id: string) => string;
-}): ReactNode {
-  const [type, setType] = useParameter("type");
-  const query = useInfiniteQuery(notificationsQuery(type));
+export function NotificationHistory(): ReactNode {
+  const [which, setWhich] = useParameter("type");
+  const query = useInfiniteQuery(notificationsQuery(which));
+  const unread = useQuery(unreadQuery).data?.unread ?? 0;
+  const readAll = useMutation({
+    mutationFn: () => markRead(),
+    onError: toastFailure("The notifications were not marked as read"),
+    onSettled: invalidate.afterReading,
+  });
   return (
     <Section
       flush
       title="History"
-      hint="Events that your webhooks or your confirmed e-mail address subscribe to, kept for 30 days."
-      actions={<NativeSelect aria-label="Show" value={type} onChange={setType} data={OPTIONS} />}
+      hint="What happened in the last 30 days. Payments as usual are in each agent's activity."
+      actions={
+        <Group>
+          {unread > 0 && (
+            <MutationButton mutation={readAll} pending="Marking…">
+              Mark all as read
+            </MutationButton>
+          )}
+          <NativeSelect aria-label="Show" value={which} onChange={setWhich} data={OPTIONS} />
+        </Group>
+      }
     >
       <List
         query={query}
@@ -37,47 +52,53 @@ export function NotificationHistory({
         failed="The notifications could not be loaded"
         placeholders={5}
         empty={
-          type === "" ? (
+          which === "" ? (
             <EmptyState
               title="No notifications yet"
               description={
                 <>
-                  Confirm an <Link to="/notifications/email">e-mail address</Link>, or add a{" "}
-                  <Link to="/notifications/webhooks">webhook</Link>. Purser then sends events of
-                  your agents there and lists them here.
+                  Refused payments, requests for approval, low balances, withdrawals and changes of
+                  access appear here. Purser can also send them by{" "}
+                  <Link to="/notifications/email">e-mail</Link> or to a{" "}
+                  <Link to="/notifications/webhooks">webhook</Link>.
                 </>
               }
             />
           ) : (
-            <EmptyState title="No event of this kind" description="Choose another kind above." />
+            <EmptyState title="Nothing of this kind" description="Choose another kind above." />
           )
         }
       >
-        {(notification) => (
-          <Row
-            key={notification.id}
-            notification={notification}
-            who={notification.agentId === null ? "Agent" : agentName(notification.agentId)}
-          />
-        )}
+        {(notification) => <Row key={notification.id} notification={notification} />}
       </List>
     </Section>
   );
 }
 
-function Row({ notification, who }: { notification: Notification; who: string }): ReactNode {
-  const { label, color } = typeLabel(notification.type);
+function Row({ notification }: { notification: Notification }): ReactNode {
+  const { id, type, title, readAt, createdAt } = notification;
+  const { label, color } = typeLabel(type);
   const place = placeOf(notification);
-  const text = sentence(notification, who);
   const quoted = thirdPartyTexts(notification);
+  const read = useMutation({
+    mutationFn: () => markRead([id]),
+    onSettled: invalidate.afterReading,
+  });
   return (
-    <li className={`list-row ${styles.row}`}>
+    <li className={`list-row ${styles.row}`} data-unread={readAt === null || undefined}>
       <div className={styles.what}>
         {place === undefined ? (
-          <span className={styles.title}>{text}</span>
+          <span className={styles.title}>{title}</span>
         ) : (
-          <Link to={place} className={`row-link ${styles.title}`}>
-            {text}
+          <Link
+            to={place}
+            className={`row-link ${styles.title}`}
+            onClick={() => {
+              if (readAt === null) read.mutate();
+            }}
+          >
+            {title}
+            {readAt === null && <span className="sr-only"> (unread)</span>}
           </Link>
         )}
         {quoted.length > 0 && (
@@ -90,7 +111,7 @@ function Row({ notification, who }: { notification: Notification; who: string })
         <Badge color={color}>{label}</Badge>
       </span>
       <Text span c="dimmed" size="sm" ta="right">
-        <TimeAgo iso={notification.createdAt} />
+        <TimeAgo iso={createdAt} />
       </Text>
     </li>
   );

@@ -11,10 +11,28 @@ import type {
   WebhookWithSecret,
 } from "../../lib/wire.ts";
 
-export const notificationsQuery = (type: string) => ({
-  ...pagedQuery<Notification>(keys.notifications(type), "/api/notifications", { type }),
+export const UNREAD = "unread";
+
+/** One type of notification, the unread ones, or all. */
+export const notificationsQuery = (which: string) => ({
+  ...pagedQuery<Notification>(
+    keys.notifications(which),
+    "/api/notifications",
+    which === UNREAD ? { unread: "true" } : { type: which },
+  ),
   refetchInterval: 30_000,
 });
+
+export const unreadQuery = queryOptions({
+  queryKey: keys.unread,
+  queryFn: ({ signal }) =>
+    api.get<{ unread: number }>("/api/notifications", { signal, query: { limit: 1 } }),
+  refetchInterval: 30_000,
+});
+
+/** Without ids: all. */
+export const markRead = (ids?: string[]): Promise<unknown> =>
+  api.post("/api/notifications/read", { ids });
 
 /** At most ten webhooks, so one page contains them. */
 export const webhooksQuery = queryOptions({

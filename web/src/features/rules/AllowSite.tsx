@@ -14,8 +14,8 @@ import styles from "./AllowlistEditor.module.css";
 import type { AllowlistDraft } from "./rules.ts";
 
 interface AllowSiteProps {
-  /** The agent whose allowlist it is; the site's terms are requested as this agent would. */
-  agentId: string;
+  /** The agent whose allowlist it is; the site's terms are requested as this agent would. None while it is created. */
+  agentId?: string;
   onPick: (entry: AllowlistDraft) => void;
 }
 
@@ -48,7 +48,11 @@ export function AllowSite({ agentId, onPick }: AllowSiteProps): ReactNode {
 function ReadSite({ agentId, onPick }: AllowSiteProps): ReactNode {
   const [url, setUrl] = useInputState("");
   const probe = useMutation({
-    mutationFn: () => api.post<SiteLookup>(`/api/agents/${agentId}/allowlist/lookup`, { url }),
+    mutationFn: () =>
+      api.post<SiteLookup>(
+        `/api/${agentId === undefined ? "" : `agents/${agentId}/`}allowlist/lookup`,
+        { url },
+      ),
   });
   return (
     <Stack>

@@ -5,13 +5,15 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { PendingButton } from "../../components/PendingButton.tsx";
 import { serverNowMs } from "../../lib/clock.ts";
+import { useDraft } from "../../lib/drafts.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { CreatedAgent } from "../../lib/wire.ts";
 import { useNetwork } from "../../shared/info.ts";
+import { useOwner } from "../../shared/session/session-context.ts";
 import type { PayeePicker } from "./AllowlistEditor.tsx";
 import { createAgent } from "./api.ts";
 import styles from "./CreateAgent.module.css";
-import { checkRules, creationOf, EMPTY_RULES, type RulesDraft, describeRules } from "./rules.ts";
+import { checkRules, completeRules, creationOf, type RulesDraft, describeRules } from "./rules.ts";
 import { RulesFields } from "./RulesFields.tsx";
 
 export function CreateAgent({
@@ -21,7 +23,8 @@ export function CreateAgent({
   onCreated: (created: CreatedAgent) => void;
   picker?: PayeePicker;
 }): ReactNode {
-  const [draft, setDraft] = useState<RulesDraft>(EMPTY_RULES);
+  const [typed, setDraft, drop] = useDraft<RulesDraft>(`new-agent-${useOwner().address}`);
+  const draft = completeRules(typed);
   const [isTried, setTried] = useState(false);
   const network = useNetwork()?.id ?? "";
   const errors = checkRules(draft, serverNowMs());
@@ -30,6 +33,7 @@ export function CreateAgent({
   const create = useMutation({
     mutationFn: () => createAgent(creationOf(draft), network),
     onSuccess: (created) => {
+      drop();
       onCreated(created);
       void invalidate.afterRules();
     },

@@ -1,15 +1,17 @@
 import { Button, Group, Stack } from "@mantine/core";
 import { notifications } from "@mantine/notifications";
 import { useMutation } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
+import type { ReactNode } from "react";
 import { Changes } from "../../components/Changes.tsx";
 import { Note } from "../../components/Layout.tsx";
+import { useDraft } from "../../lib/drafts.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
 import type { PayeePicker } from "./AllowlistEditor.tsx";
 import { changeRules } from "./api.ts";
 import {
   checkRules,
+  completeRules,
   diffRules,
   needsSignature,
   requestFor,
@@ -22,32 +24,33 @@ import { SaveRules } from "./SaveRules.tsx";
 interface EditRulesProps {
   agent: Agent;
   /** Reads the agent from the server after the change. */
-  reload: () => Promise<Agent>;
+  reload: () => Promise<unknown>;
   picker?: PayeePicker;
 }
 
-/** Edits stay in the browser until saved; the changes are shown before saving. */
+/** Edits stay in this tab until saved; the changes are shown before saving. */
 export function EditRules({ agent, reload, picker }: EditRulesProps): ReactNode {
-  // The rules when the form was opened. A change made elsewhere meanwhile must be shown, not overwritten.
-  const [base, setBase] = useState(() => rulesOf(agent));
-  const [draft, setDraft] = useState<RulesDraft>(base);
+  // With the rules when the editing began. A change made elsewhere meanwhile must be shown, not overwritten.
+  const [edited, setEdited, drop] = useDraft<{ base: RulesDraft; draft: RulesDraft }>(
+    `rules-${agent.id}`,
+  );
   const current = rulesOf(agent);
+  const base = edited ? completeRules(edited.base) : current;
+  const draft = edited ? completeRules(edited.draft) : current;
   const changes = diffRules(base, draft);
   const changedElsewhere = diffRules(base, current);
   const errors = checkRules(draft, 0);
   const isBroken = Object.keys(errors).length > 0;
 
   const save = useMutation({
-    mutationFn: async () => {
+    mutationFn: async (isOnScreen: boolean) => {
       const request = requestFor(base, draft);
       const title = `Change the rules of ${agent.name}`;
-      await changeRules(agent, request, { title, isOnScreen: true });
-      return reload();
+      await changeRules(agent, request, { title, isOnScreen });
+      await reload();
     },
-    onSuccess: (saved) => {
-      const next = rulesOf(saved);
-      setBase(next);
-      setDraft(next);
+    onSuccess: () => {
+      drop();
       notifications.show({ message: "The rules are saved and apply now." });
     },
     onSettled: invalidate.afterRules,
@@ -56,8 +59,7 @@ export function EditRules({ agent, reload, picker }: EditRulesProps): ReactNode 
   if (agent.status === "archived")
     return <Note>This agent is archived. Its rules cannot be changed.</Note>;
   const reset = (): void => {
-    setBase(current);
-    setDraft(current);
+    drop();
     save.reset();
   };
   return (
@@ -75,7 +77,14 @@ export function EditRules({ agent, reload, picker }: EditRulesProps): ReactNode 
           </Stack>
         </Note>
       )}
-      <RulesFields draft={draft} errors={errors} onChange={setDraft} picker={picker} />
+      <RulesFields
+        draft={draft}
+        errors={errors}
+        onChange={(next) => {
+          setEdited({ base, draft: next });
+        }}
+        picker={picker}
+      />
       {(changes.length > 0 || isBroken || save.error !== null) && (
         <SaveRules
           draft={draft}

@@ -1,10 +1,12 @@
-import { Button, Group, Stack, Text } from "@mantine/core";
+import { Button, Group, Paper, Stack, Text } from "@mantine/core";
+import { useDisclosure } from "@mantine/hooks";
 import type { ReactNode } from "react";
 import { Changes } from "../../components/Changes.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Section } from "../../components/Layout.tsx";
-import { MutationButton } from "../../components/PendingButton.tsx";
+import { ChevronIcon } from "../../components/icons.tsx";
+import { PendingButton } from "../../components/PendingButton.tsx";
 import type { Change } from "../../lib/orders/terms.ts";
+import { plural } from "../../lib/plural.ts";
 import { useOwner } from "../../shared/session/session-context.ts";
 import { type RulesDraft, describeRules } from "./rules.ts";
 import styles from "./SaveRules.module.css";
@@ -15,53 +17,69 @@ interface SaveRulesProps {
   isBroken: boolean;
   /** A rule is loosened, so the owner's wallet has to sign. */
   isSigned: boolean;
-  save: { mutate: () => void; isPending: boolean; error: unknown };
+  save: { mutate: (isOnScreen: boolean) => void; isPending: boolean; error: unknown };
   onDiscard: () => void;
 }
 
-/** Stays visible below the form: lists every change, and describes the resulting rules. */
+/**
+ * A bar that stays visible below the form. Above it are the changes and the resulting rules; on a phone only after a press,
+ * because they would cover the form.
+ */
 export function SaveRules(props: SaveRulesProps): ReactNode {
   const { draft, changes, isBroken, isSigned, save, onDiscard } = props;
   const { second } = useOwner();
+  const [isOpen, { toggle }] = useDisclosure(!matchMedia("(max-width: 900px)").matches);
   return (
-    <div className={styles.bar}>
-      <Section title="Save these changes?">
-        <Stack>
-          {!isBroken && <Changes changes={changes} />}
-          {isBroken ? (
-            <p role="alert">Correct the marked fields first.</p>
-          ) : (
-            <Text c="dimmed" size="sm">
-              {describeRules(draft).join(" ")}
-            </Text>
-          )}
-          {save.error !== null && (
-            <ErrorNotice title="The rules were not saved" error={save.error} />
-          )}
-          {!isBroken && (
-            <Text c="dimmed" size="sm">
-              {isSigned
-                ? second === null
-                  ? "These rules allow more than before, so your wallet must sign them."
-                  : "These rules allow more than before, so the owner's wallet must sign them."
-                : "Tighter limits apply immediately, without your wallet."}
-            </Text>
-          )}
-          <Group justify="flex-end">
-            <Button onClick={onDiscard}>Discard</Button>
-            {(!isSigned || second === null) && (
-              <MutationButton
-                variant="filled"
-                disabled={isBroken}
-                mutation={save}
-                pending={isSigned ? "Sign in your wallet…" : "Saving…"}
-              >
-                {isSigned ? "Sign and save changes" : "Save changes"}
-              </MutationButton>
-            )}
-          </Group>
+    <Paper component="section" aria-label="Save these changes?" className={styles.bar}>
+      {isOpen && !isBroken && (
+        <Stack gap="sm" className={styles.details}>
+          <Changes changes={changes} />
+          <Text c="dimmed" size="sm">
+            {describeRules(draft).join(" ")}
+          </Text>
+          <Text c="dimmed" size="sm">
+            {isSigned
+              ? `These rules allow more than before, so ${second === null ? "your" : "the owner's"} wallet must sign them.`
+              : "Tighter limits apply immediately, without your wallet."}
+          </Text>
         </Stack>
-      </Section>
-    </div>
+      )}
+      {save.error !== null && <ErrorNotice title="The rules were not saved" error={save.error} />}
+      <Group justify="space-between" wrap="nowrap">
+        {isBroken ? (
+          <p role="alert">Correct the marked fields first.</p>
+        ) : (
+          <Button
+            variant="subtle"
+            px="xs"
+            aria-expanded={isOpen}
+            rightSection={<ChevronIcon size={14} className={styles.chevron} />}
+            onClick={toggle}
+          >
+            {plural(changes.length, "change")}
+            <span className="sr-only"> not saved</span>
+          </Button>
+        )}
+        <Group wrap="nowrap">
+          <Button px="sm" onClick={onDiscard}>
+            Discard
+          </Button>
+          {(!isSigned || second === null) && (
+            <PendingButton
+              px="sm"
+              variant="filled"
+              disabled={isBroken}
+              pending={save.isPending && (isSigned ? "Sign in your wallet…" : "Saving…")}
+              onClick={() => {
+                save.mutate(isOpen);
+              }}
+            >
+              {isSigned ? "Sign and save" : "Save"}
+              <span className={styles.wide}> changes</span>
+            </PendingButton>
+          )}
+        </Group>
+      </Group>
+    </Paper>
   );
 }

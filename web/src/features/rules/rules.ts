@@ -54,6 +54,12 @@ export const EMPTY_RULES: RulesDraft = {
   allowlist: [],
 };
 
+/** A draft that another version of the app may have stored. */
+export const completeRules = (draft: Partial<RulesDraft> = {}): RulesDraft => ({
+  ...EMPTY_RULES,
+  ...draft,
+});
+
 export const rulesOf = (agent: Agent): RulesDraft => ({
   ...drafts<AgentFieldName>(AGENT_FIELDS, agent),
   name: agent.name,

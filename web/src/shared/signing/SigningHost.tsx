@@ -1,9 +1,10 @@
 import { lazy, type ReactNode, Suspense, useEffect } from "react";
 import { useSigning } from "../../lib/orders/signing.ts";
+import { loadPart } from "../../lib/reachable.ts";
 import { setKnownWallets, useConnection } from "../../lib/wallet/connection.ts";
 import { useWallets } from "../wallet/use-wallets.ts";
 
-const SigningDialog = lazy(() => import("./SigningDialog.tsx"));
+const SigningDialog = lazy(() => loadPart(() => import("./SigningDialog.tsx")));
 
 /** Present on every owner's screen; the dialog is loaded when there is something to sign. */
 export function SigningHost(): ReactNode {

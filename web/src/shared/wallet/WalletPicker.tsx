@@ -1,5 +1,5 @@
 import { Stack } from "@mantine/core";
-import { type ReactNode, useState } from "react";
+import { type ReactNode, useRef, useState } from "react";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { ChevronIcon, WalletIcon } from "../../components/icons.tsx";
 import { Note } from "../../components/Layout.tsx";
@@ -23,15 +23,21 @@ interface WalletPickerProps {
 
 export function WalletPicker({ onConnected, expected }: WalletPickerProps): ReactNode {
   const wallets = useWallets();
+  const root = useRef<HTMLDivElement>(null);
   const [pendingId, setPendingId] = useState<string>();
   const [problem, setProblem] = useState<{ declined: true } | { error: Error }>();
 
   const choose = async (wallet: Wallet): Promise<void> => {
     setPendingId(wallet.id);
     setProblem(undefined);
+    const place = root.current?.closest("[role=dialog], section, main");
     try {
       await connect(wallet, expected);
       onConnected?.();
+      // The next step takes the place of this list, so the keyboard goes on at the heading above both.
+      const heading = place?.querySelector<HTMLElement>("h1, h2");
+      heading?.setAttribute("tabindex", "-1");
+      heading?.focus();
     } catch (error) {
       if (isRejection(error)) setProblem({ declined: true });
       else setProblem({ error: error instanceof OtherAccountError ? error : walletError(error) });
@@ -41,7 +47,7 @@ export function WalletPicker({ onConnected, expected }: WalletPickerProps): Reac
   };
 
   return (
-    <Stack gap="sm">
+    <Stack gap="sm" ref={root}>
       {wallets.length === 0 ? (
         <NoWallet />
       ) : (

@@ -1,0 +1,104 @@
+/** One sentence of ours for each event, for mails and for the app. */
+import { isRecord } from "../../core/foreign-text.ts";
+
+interface Event {
+  type: string;
+  data: unknown;
+}
+
+/** Only numbers, codes and addresses: other forms are left out. */
+const FACT = /^[\w.:-]{1,60}$/;
+function fact(data: unknown, name: string): string {
+  const value = isRecord(data) ? data[name] : undefined;
+  const text = typeof value === "number" ? String(value) : value;
+  return typeof text === "string" && FACT.test(text) ? text : "?";
+}
+
+const LIMITS: Readonly<Record<string, string>> = {
+  "24h": "daily",
+  "7d": "weekly",
+  "30d": "monthly",
+};
+const isCorrected = (data: unknown): boolean => isRecord(data) && data["corrected"] === true;
+
+const CHANGES: Readonly<Record<string, string>> = {
+  "agent.created": "was created",
+  "agent.updated": "has new rules",
+  "agent.paused": "was paused",
+  "agent.resumed": "was resumed",
+  "agent.archived": "was archived",
+  "allowlist.added": "may pay a new payee",
+  "allowlist.removed": "may no longer pay a payee",
+  "allowlist.replaced": "has a new list of payees",
+  "second.named": "Your recovery wallet was changed",
+  "owner.moved": "Your account was moved to another wallet",
+  "owner.received": "You received the agents of another wallet",
+};
+
+function changeOf(data: unknown, who: string): string {
+  const change = fact(data, "change");
+  const words = CHANGES[change] ?? change.replaceAll(/[._]/g, " ");
+  return fact(data, "agentId") === "?" ? words : `${who} ${words}`;
+}
+
+/** The name of an agent without one. */
+export const AN_AGENT = "An agent";
+
+/** Amounts and limits are our own facts; `who`, the agent's name, comes from the owner. */
+export function headline(
+  { type, data }: Event,
+  who: string,
+  money: (amount: string) => string = (amount) => amount,
+): string {
+  const usdc = (name: string): string => `${money(fact(data, name))} USDC`;
+  const amount = usdc("amount");
+  const sentences: Readonly<Record<string, string>> = {
+    "payment.settled": `${who} paid ${amount}`,
+    "payment.failed": `The chain reversed a payment of ${amount} that ${who} ${fact(data, "kind") === "incoming" ? "had received" : "had made"}`,
+    "payment.blocked": `A payment of ${amount} by ${who} was refused: ${fact(data, "denialCode").replaceAll("_", " ")}`,
+    "payment.undelivered": `${who} paid ${amount}, and the seller did not deliver`,
+    "approval.requested": `${who} requests approval for ${amount}`,
+    "approval.granted": `You allowed ${who} to pay ${amount}`,
+    "approval.declined": `You declined ${amount} for ${who}`,
+    "approval.expired": `A request of ${who} for ${amount} expired`,
+    "agent.limit_reached": `${who} has used ${fact(data, "percent")} % of its ${LIMITS[fact(data, "window")] ?? "daily"} limit of ${usdc("limit")}`,
+    "agent.low_balance": `${who} has only ${usdc("balance")} left`,
+    "agent.funded": `${who} received ${amount}`,
+    "policy.changed": changeOf(data, who),
+    "key.created": `A key was created for ${who}`,
+    "key.revoked": `A key of ${who} was revoked`,
+    "session.created": `New sign-in with your wallet from ${fact(data, "ip")}`,
+    "withdrawal.settled": `${amount} was withdrawn from ${who}`,
+    "listing.flagged": "One of your listings was flagged",
+    "settlement.settled": `You were paid ${amount}`,
+    "settlement.failed": isCorrected(data)
+      ? `A settled payment of ${amount} to you was reversed`
+      : `A payment of ${amount} to you failed`,
+    "refund.settled": `You refunded ${amount}`,
+    "refund.failed": `A refund of ${amount} failed`,
+    "webhook.disabled": "A webhook was disabled",
+    "webhook.test": "Webhook test",
+  };
+  return sentences[type] ?? type;
+}
+
+const DETAILS = {
+  payee: "To",
+  from: "From",
+  payer: "From",
+  failureCode: "Code",
+  errorReason: "Code",
+  expiresAt: "Open until",
+} as const;
+
+/** 2.5 as 2.50. */
+export const withCents = (amount: string): string =>
+  amount.replace(/^(\d+)(?:\.(\d))?$/, (_, whole: string, tenths = "0") => `${whole}.${tenths}0`);
+
+/** The facts beside the sentence. Text of third parties stays in `data.thirdParty`. */
+export const detailOf = (data: unknown): string =>
+  Object.entries(DETAILS)
+    .map(([name, what]) => [what, fact(data, name)] as const)
+    .filter(([, value]) => value !== "?")
+    .map(([what, value]) => `${what}: ${value}`)
+    .join(" · ");
