@@ -315,7 +315,8 @@ t.test("refunds", async (t) => {
     const id = await pay(ctx, payTo);
     const { body } = await refund(ctx, merchant, id, "0.4");
     const { rows } = await database.pool.query(
-      "SELECT type, subject_id, data FROM notifications WHERE type LIKE 'refund.%'",
+      "SELECT type, subject_id, data FROM notifications WHERE type LIKE 'refund.%' AND subject_id = $1",
+      [body["id"]],
     );
     t.match(rows, [
       {
