@@ -1,6 +1,7 @@
 // Goal: the build before, beside this one on one database, pays for agents whose policy it knows, and signs nothing for an
 // agent whose rules use a setting that it does not know.
-// Tier: full (compiles the build before). Own process (it adds a setting to the table of rules).
+// Tier: full (compiles the build before).
+// Own process (it adds a setting to the table of rules).
 import { spawn } from "node:child_process";
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";

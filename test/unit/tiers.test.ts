@@ -38,3 +38,8 @@ t.test("the table names the files with a tier line, and no others", async (t) =>
 t.test("a malformed tier line is noticed", async (t) => {
   for (const [name, head] of heads) if (/^\/\/ Tier\b/m.test(head)) t.match(head, TIER, name);
 });
+
+t.test("the runner sees every mark: each is at the start of a line", async (t) => {
+  const HIDDEN = /^\/\/ .+\b(Own process|Runs alone|Tier: full) \(/m;
+  for (const [name, head] of heads) t.notMatch(head, HIDDEN, name);
+});
