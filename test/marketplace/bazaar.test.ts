@@ -91,7 +91,7 @@ t.test("an announced resource is catalogued, probed and then listed", async (t) 
     t.equal(await count({ network: "eip155:5042002" }), 5);
     t.equal(await count({ type: "mcp" }), 0);
     t.equal(await count({ scheme: "upto" }), 1);
-    t.equal(await count({ extensions: "bazaar" }), 5);
+    t.equal(await count({ extensions: "bazaar" }), 2);
     t.same((await bazaar.listResources({ limit: 1, offset: 1 })).pagination, {
       limit: 1,
       offset: 1,
