@@ -7,7 +7,8 @@ import { FETCH_ROUTE } from "../../server/plugins/payments/index.ts";
 import { toolResult } from "../helpers/tool-result.ts";
 import { market } from "../x402-client/market.ts";
 
-const { agent, baseUrl, database, fetch, seller } = await market(t, { listen: true });
+const made = await market(t, { listen: true });
+const { agent, baseUrl, database, seller } = made;
 const client = new Client({ name: "test", version: "1" });
 await client.connect(
   new StreamableHTTPClientTransport(new URL(`${baseUrl}/mcp`), {
@@ -39,6 +40,6 @@ t.test("a tool's body", async (t) => {
 });
 
 t.test("text of a caller of the API is sent as text", async (t) => {
-  await fetch({ url: seller.url, method: "POST", maxAmount: "0.01", body: "{}" });
+  await made.fetch({ url: seller.url, method: "POST", maxAmount: "0.01", body: "{}" });
   t.equal(typeSent(), "text/plain; charset=utf-8");
 });

@@ -13,7 +13,7 @@ const bound = (description: string) =>
   bindRoute(terms, {
     resource: { url: "https://shop.example/a", description },
     extensions: { mppx: { info: { routeBinding: "required" } } },
-  } as never);
+  });
 
 t.test("the length is counted in bytes", async (t) => {
   t.match(bound("a".repeat(3_000)), { nonce: /^0x[0-9a-f]{64}$/ });

@@ -29,7 +29,7 @@ export function payPage(options: PayPageOptions): string {
   const attributes = Object.entries({
     network: network.id,
     scheme: terms.scheme,
-    transfer: String(terms.extra["assetTransferMethod"] ?? ""),
+    transfer: (terms.extra as { assetTransferMethod?: string }).assetTransferMethod ?? "",
     "chain-name": network.name,
     "rpc-url": walletRpcUrl(network),
     explorer: network.explorerUrl,
