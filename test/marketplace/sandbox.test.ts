@@ -85,6 +85,13 @@ t.test("the local world", async (t) => {
     await page.getByText("Paid. Each response is a new payment").waitFor();
     t.match(await page.locator("#data").textContent(), "Lisbon");
     t.equal(await made.balanceOf(payTo), 27_000n);
+    // Priced by use: a person pays the price of this request, and no maximum.
+    await page.goto(`${url("words")}?count=3`);
+    await page.getByRole("heading", { name: "0.003 USDC" }).waitFor();
+    await page.getByRole("button", { name: "Pay with the demo wallet" }).click();
+    await page.getByText("Paid. Each response is a new payment").waitFor();
+    t.match(await page.locator("#data").textContent(), "cedar");
+    t.equal(await made.balanceOf(payTo), 30_000n);
     t.same(faults, []);
   });
 

@@ -5,6 +5,9 @@ import {
   encodePaymentSignatureHeader,
   HTTPFacilitatorClient,
 } from "@x402/core/http";
+import { once } from "node:events";
+import { get, type IncomingMessage } from "node:http";
+import { text } from "node:stream/consumers";
 import { wrapAxiosWithPayment } from "@x402/axios";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import type { PaymentPayload, PaymentRequirements } from "@x402/core/types";
@@ -50,10 +53,30 @@ async function joker(t: Test, chain: TestChain) {
     },
     async (request) => ({ size: (request.body as { size: number }).size }),
   );
+  const sizes: unknown[] = [];
+  app.get(
+    "/sized",
+    {
+      config: { paywall: price },
+      schema: {
+        querystring: {
+          type: "object",
+          required: ["size"],
+          properties: { size: { type: "integer" } },
+        },
+      },
+      // Subscribers are served for free, before the paywall.
+      preHandler: async (request, reply) => {
+        sizes.push((request.query as { size: unknown }).size);
+        return request.headers["x-subscriber"] ? reply.send({ free: true }) : undefined;
+      },
+    },
+    async () => ({ free: false }),
+  );
   app.get("/free", async () => ({ free: true }));
   const origin = await app.listen({ host: "127.0.0.1", port: 0 });
   t.teardown(() => app.close());
-  return { app, facilitator, payTo, served, origin };
+  return { app, facilitator, payTo, served, sizes, origin };
 }
 
 const balanceOf = (chain: TestChain, address: string) => chain.usdcOf(address as `0x${string}`);
@@ -100,6 +123,31 @@ t.test("on a network without a version 1 name", async (t) => {
       resource: `${shop.origin}/joke?size=l`,
     });
     t.equal(shop.facilitator.settleCalls, 0);
+  });
+
+  t.test("without a proof a seller's hooks see what is valid, and nothing else", async (t) => {
+    const subscriber = { headers: { "x-subscriber": "1" } };
+    const served = await fetch(`${shop.origin}/sized?size=3`, subscriber);
+    t.same([served.status, await served.json()], [200, { free: true }]);
+    t.equal((await fetch(`${shop.origin}/sized?size=4`)).status, 402);
+    t.same(shop.sizes, [3, 4]);
+    const invalid = await fetch(`${shop.origin}/sized?size=l`);
+    t.equal(invalid.status, 402, "the price is shown before the parameters are known");
+    t.ok(invalid.headers.get("payment-required"));
+    t.equal((await fetch(`${shop.origin}/sized`, subscriber)).status, 402);
+    const proof = await proofFor(chain, payer, await requiredOf(`${shop.origin}/sized`));
+    const refused = await fetch(`${shop.origin}/sized?size=l`, { headers: proof.headers });
+    t.equal(refused.status, 400, "with a proof it is refused");
+    t.same(shop.sizes, [3, 4]);
+    t.equal(shop.facilitator.settleCalls, 0);
+  });
+
+  t.test("a request target with a fragment is refused", async (t) => {
+    const { hostname, port } = new URL(shop.origin);
+    const sent = get({ hostname, port, path: "/joke#?size=l" });
+    const [answer] = (await once(sent, "response")) as [IncomingMessage];
+    t.equal(answer.statusCode, 400);
+    t.match(await text(answer), "invalid_request_target");
   });
 
   t.test("HEAD returns the terms and sells nothing, even with a proof", async (t) => {

@@ -189,6 +189,24 @@ t.test("paying in the browser", async (t) => {
     t.same(faults, []);
   });
 
+  t.test("a route that also takes a maximum is paid its exact price", async (t) => {
+    const wallet = newWallet(6);
+    await chain.mint(wallet.account.address, 1_000_000n);
+    const { page, faults } = await visit(
+      t,
+      browser,
+      `${baseUrl}/api/arc-blocks?from=1&count=2`,
+      wallet,
+    );
+    await page.getByRole("heading", { name: "0.002 USDC" }).waitFor();
+    await page.getByRole("button", { name: "Pay with Test Wallet" }).click();
+    await page.getByText("Paid. Each response is a new payment").waitFor();
+    const data = JSON.parse((await page.locator("#data").textContent()) ?? "{}") as object;
+    t.match(data, { blocks: [{ height: 1 }, { height: 2 }] });
+    t.equal(await chain.usdcOf(wallet.account.address), 998_000n);
+    t.same(faults, []);
+  });
+
   t.test("by keyboard alone, in dark mode, with reduced motion", async (t) => {
     const wallet = newWallet(5);
     await chain.mint(wallet.account.address, 1_000_000n);

@@ -84,14 +84,9 @@ t.test("arguments become a call of the API", async (t) => {
   });
   t.same(
     payload({ url, method: "POST", body: '{"n":1.0}' }),
-    { url, method: "POST", body: '{"n":1.0}', headers: { "content-type": "application/json" } },
-    "JSON text keeps its bytes, and is named",
+    { url, method: "POST", body: '{"n":1.0}' },
+    "JSON text keeps its bytes, and the call has no header that it did not have in earlier versions",
   );
-  t.same(payload({ url, body: "[1]", headers: ["Content-Type: text/x"] }), {
-    url,
-    body: "[1]",
-    headers: { "content-type": "text/x" },
-  });
   t.same(payload({ url, body: "plain" }), { url, body: "plain" });
   t.same(payload({ url, body: { n: 1 }, headers: { a: "b" } }), {
     url,

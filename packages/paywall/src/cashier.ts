@@ -201,7 +201,7 @@ export class Cashier {
       version,
     };
     if (this.#isMaximum(terms)) return this.#meter.begin(payment, () => beforeSettle("metered"));
-    await beforeSettle("settled");
+    await beforeSettle("inAdvance");
     return this.#settlePayment(payment, terms.amount);
   }
 

@@ -4,6 +4,7 @@ import type { PaymentRequired } from "@x402/core/types";
 import { getAddress } from "viem";
 import { formatAtomic, parseAtomic } from "./money.ts";
 import { findAmong, type PaymentNetwork } from "./networks.ts";
+import { isForVersion1 } from "./scheme.ts";
 
 interface PayPageOptions {
   required: PaymentRequired;
@@ -18,7 +19,8 @@ interface PayPageOptions {
 
 export function payPage(options: PayPageOptions): string {
   const { required, networks, assetsPath, walletRpcUrl, walletScript } = options;
-  const [terms] = required.accepts;
+  // The page's script signs EIP-3009 transfers only, and takes the same entry.
+  const terms = required.accepts.find(isForVersion1);
   const network = terms && findAmong(terms.network, networks);
   if (!terms || !network) throw new Error("a pay page needs terms on a known network");
   const price = formatAtomic(parseAtomic(terms.amount) ?? 0n);
@@ -26,6 +28,8 @@ export function payPage(options: PayPageOptions): string {
   const title = required.resource.description ?? "";
   const attributes = Object.entries({
     network: network.id,
+    scheme: terms.scheme,
+    transfer: (terms.extra as { assetTransferMethod?: string }).assetTransferMethod ?? "",
     "chain-name": network.name,
     "rpc-url": walletRpcUrl(network),
     explorer: network.explorerUrl,

@@ -5,11 +5,12 @@ import type { PaidEarlier, Receipt, Settled } from "./answers.ts";
 import type { Metered } from "./meter.ts";
 import { formatAtomic, parseDecimal } from "./money.ts";
 
-/** `settled` before the handler runs, `metered` after it, `again`: paid by an earlier request. */
-export type PaymentKind = "settled" | "metered" | "again";
+/** `inAdvance`: before the handler runs. `metered`: after it. `again`: by an earlier request. */
+export type PaymentKind = "inAdvance" | "metered" | "again";
 
 export class Payment implements Receipt {
-  readonly kind: PaymentKind;
+  /** `settled` before the handler runs, `metered` after it, `again`: paid by an earlier request. */
+  readonly kind: "settled" | "metered" | "again";
   readonly payer: string | undefined;
   readonly network: string;
   /** The transaction hash, where it is settled already; else empty. */

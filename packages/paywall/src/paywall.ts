@@ -12,7 +12,7 @@ import type {
   FastifyReply,
   FastifyRequest,
   preHandlerAsyncHookHandler,
-  preValidationAsyncHookHandler,
+  RouteOptions,
 } from "fastify";
 import { againMs } from "./again.ts";
 import { type Cashier, cashier, networkFacts, type CashierOptions } from "./cashier.ts";
@@ -28,7 +28,7 @@ import { Serving } from "./serving.ts";
 export interface PaywallRoute extends PaidResource {
   /**
    * Work that may fail, done once a matching proof was received and before it is settled: an error here costs
-   * the caller nothing. Results can be kept on the request. `kind`: how the request will be paid.
+   * the caller nothing. Results can be kept on the request. `kind`: how the request is paid.
    */
   prepare?: (request: FastifyRequest, reply: FastifyReply, kind: PaymentKind) => Promise<void>;
 }
@@ -129,13 +129,17 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
   };
 
   /**
-   * A request without a proof gets the price before its parameters are validated: who asks for the price need not
-   * know them yet. With a proof they are validated first, so that no invalid request is charged for.
+   * An invalid request without a proof gets the price: who asks for the price need not know the parameters yet. With a
+   * proof it is refused and costs nothing. No preHandler hook runs for either.
    */
-  const showPrice: preValidationAsyncHookHandler = async (request, reply) =>
-    request.method === "HEAD" || !hasProof(request.headers)
-      ? takePayment.call(app, request, reply)
-      : undefined;
+  const showPrice =
+    (otherwise: RouteOptions["errorHandler"]): RouteOptions["errorHandler"] =>
+    (error, request, reply) => {
+      const mayPay = request.method !== "HEAD" && hasProof(request.headers);
+      if (error.validation && !mayPay) return takePayment.call(app, request, reply);
+      // Sent again, an error goes to the error handler of the app.
+      return otherwise ? otherwise.call(app, error, request, reply) : reply.send(error);
+    };
 
   app.addHook("onRoute", (route) => {
     const resource = route.config?.paywall;
@@ -147,7 +151,7 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
     // Last of the preHandlers: a caller does not pay for a request that another hook would refuse.
     const hooks = [route.preHandler ?? []].flat();
     if (hooks.includes(takePayment)) return;
-    route.preValidation = [...[route.preValidation ?? []].flat(), showPrice];
+    route.errorHandler = showPrice(route.errorHandler);
     route.preHandler = [...hooks, takePayment];
     // Last of the onSend hooks: the amount used is settled once the response is ready.
     route.onSend = [...[route.onSend ?? []].flat(), serving.end];
@@ -188,11 +192,12 @@ function paidRequest(
   request: FastifyRequest,
   publicUrl: string | undefined,
 ): PaidRequest | BadRequest {
-  // Fastify also routes a request target in absolute form, `GET http://shop/path`.
-  if (!request.url.startsWith("/"))
+  // Fastify also routes a request target in absolute form, `GET http://shop/path`. And it reads a query beyond "#",
+  // which a URL cuts off: the price would be that of another request.
+  if (!request.url.startsWith("/") || request.url.includes("#"))
     return {
       code: "invalid_request_target",
-      error: "The request target must be a path, not a whole URL.",
+      error: "The request target must be a path with an optional query, not a whole URL.",
     };
   const origin = publicUrl ?? originOf(request);
   if (origin === undefined)

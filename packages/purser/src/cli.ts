@@ -1,11 +1,12 @@
 /** The `purser` command line: JSON on stdout, the outcome as exit code. */
 import { parseArgs } from "node:util";
-import { Purser, type QuoteRequest } from "./client.ts";
+import { type Page, Purser, type QuoteRequest } from "./client.ts";
 import { connect, terminal } from "./connect.ts";
 import { init } from "./init.ts";
 import { ApprovalNeeded, deliveredIn, PurserError } from "./problem.ts";
 import { type Env, readServiceSettings } from "./settings.ts";
-import type { FetchResult, X402FetchRequest } from "./types.ts";
+import type { FetchResult, ListingSummary, X402FetchRequest } from "./types.ts";
+import { memberText, textOf } from "./transport.ts";
 import { USAGE, usageOf } from "./usage.ts";
 import { VERSION } from "./version.ts";
 
@@ -110,12 +111,16 @@ export async function main(
   }
 }
 
+/** Statuses without content. */
+const EMPTY: ReadonlySet<unknown> = new Set([204, 205, 304]);
+
 /** The content alone, so that it can be piped into another program. */
 function showContent(fetched: FetchResult, output: Output): void {
   const { data, text, dataBase64, paid, amountPaid, txHash, paymentId } = fetched;
   if (dataBase64 !== undefined) output.write(Buffer.from(dataBase64, "base64"));
   else if (text !== undefined) output.write(text);
-  else if (data !== null && data !== undefined) output.write(`${JSON.stringify(data)}\n`);
+  else if (data !== undefined && !EMPTY.has(fetched.status))
+    output.write(`${memberText(textOf.get(fetched), "data") ?? JSON.stringify(data)}\n`);
   if (paid) output.note(`Paid ${amountPaid} USDC: payment ${paymentId}, transaction ${txHash}.`);
   if (fetched.note !== undefined) output.note(fetched.note);
 }
@@ -191,11 +196,13 @@ async function run(
         : purser.waitForApproval(id, { timeoutMs: waitSeconds * 1_000 });
     }
     case "listings":
-      return purser.listings({
-        detail: "short",
-        ...given({ search: options.search, maxPrice: options["max-price"] }),
-        ...detail,
-      });
+      return shortened(
+        await purser.listings({
+          ...given({ search: options.search, maxPrice: options["max-price"] }),
+          ...detail,
+        }),
+        detail,
+      );
     case "payments":
       return purser.payments(detail);
     case "payment":
@@ -203,6 +210,20 @@ async function run(
     default:
       throw new UsageError(`there is no command "${command}"`);
   }
+}
+
+/** Done here, because older services know no `detail` of listings. */
+function shortened(
+  page: Page<ListingSummary>,
+  { detail = "short" }: { detail?: "short" | "full" },
+): Page<ListingSummary> {
+  if (detail === "full") return page;
+  const items = page.items.map(({ id, url, method, network, price, uses, thirdParty }) => {
+    const { untrusted, name, description, category } = thirdParty;
+    const texts = { untrusted, name, description, category };
+    return { id, url, method, network, price, uses, thirdParty: texts };
+  });
+  return { ...page, items };
 }
 
 function report(error: unknown, show: (value: unknown) => void): number {

@@ -44,6 +44,38 @@ const CHECK_TLS = "Check https:// or http://, the port, and the certificate.";
 /** Statuses that a gateway returns while the service behind it is down. */
 const GATEWAY = new Set([408, 429, 502, 503, 504]);
 
+/** The JSON text of an answer: its numbers may have more digits than a double. */
+export const textOf = new WeakMap<object, string>();
+
+/** The text of one member of a JSON object that was parsed before. */
+export function memberText(json: string | undefined, name: string): string | undefined {
+  if (json === undefined) return undefined;
+  let depth = 0;
+  /** Where the value of the wanted member starts. */
+  let start: number | undefined;
+  let last = "";
+  for (let at = 0; at < json.length; at += 1) {
+    const char = json[at] ?? "";
+    if (char === '"') {
+      const end = afterString(json, at);
+      last = json.slice(at, end);
+      at = end - 1;
+    } else if (char === ":" && depth === 1 && start === undefined) {
+      if (last === JSON.stringify(name)) start = at + 1;
+    } else if (depth === 1 && (char === "," || char === "}") && start !== undefined) {
+      return json.slice(start, at).trim();
+    } else if (char === "{" || char === "[") depth += 1;
+    else if (char === "}" || char === "]") depth -= 1;
+  }
+  return undefined;
+}
+
+function afterString(json: string, quote: number): number {
+  let at = quote + 1;
+  while (at < json.length && json[at] !== '"') at += json[at] === "\\" ? 2 : 1;
+  return at + 1;
+}
+
 export async function sendRequest<T>(
   fetch: typeof globalThis.fetch,
   baseUrl: string,
@@ -72,7 +104,10 @@ export async function sendRequest<T>(
   }
   const retryAfterMs = (Number(response.headers.get("retry-after")) || 0) * 1_000;
   const value = readObject(text);
-  if (value && response.ok && member in value) return { kind: "success", value: value as T };
+  if (value && response.ok && member in value) {
+    textOf.set(value, text);
+    return { kind: "success", value: value as T };
+  }
   if (value && !response.ok && typeof value["code"] === "string")
     return { kind: "problem", problem: value as Problem, retryAfterMs };
   if (response.status >= 500 || GATEWAY.has(response.status)) {

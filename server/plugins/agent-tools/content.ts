@@ -61,7 +61,7 @@ export function contentOf(
 
 /** What a model needs of a refusal. The rest repeats it in other words, or is for the log. */
 export function shortProblem(problem: Record<string, unknown>): Record<string, unknown> {
-  const { type: _type, title: _title, success: _success, error: _detail, ...rest } = problem;
+  const { type: _type, title: _title, success: _success, error: _error, ...rest } = problem;
   const { status, requestId, ...needed } = rest;
   return Number(status) >= 500 ? { ...needed, requestId } : needed;
 }

@@ -183,7 +183,7 @@ const definitionRoutes: FastifyPluginAsyncTypebox = async (app) => {
         response: { 200: OpenAiTools },
       },
     },
-    async () => openAiTools() as never,
+    async () => openAiTools(),
   );
   app.get(
     "/api/tools/anthropic",
@@ -196,7 +196,7 @@ const definitionRoutes: FastifyPluginAsyncTypebox = async (app) => {
         response: { 200: AnthropicTools },
       },
     },
-    async () => anthropicTools() as never,
+    async () => anthropicTools(),
   );
 };
 

@@ -17,31 +17,27 @@ interface Value {
   additionalProperties?: false;
 }
 
-export interface ToolInput extends Value {
+/** An alias, because an interface is no record. */
+export type ToolInput = {
   type: "object";
   properties: Record<string, Value>;
   required: readonly string[];
   additionalProperties: false;
-}
+};
 
-/** `anyOf`, because not every provider takes a list of types. */
-const orNull = (value: Value, description?: string): Value => ({
-  anyOf: [value, { type: "null" }],
-  ...(description === undefined ? {} : { description }),
-});
+const described = (value: Value, description: string | undefined): Value =>
+  description === undefined ? value : { ...value, description };
 
-export const text = (description?: string): Value => orNull({ type: "string" }, description);
-export const integer = (description?: string): Value => orNull({ type: "integer" }, description);
+export const text = (description?: string): Value => described({ type: "string" }, description);
+export const integer = (description?: string): Value => described({ type: "integer" }, description);
 export const texts = (description?: string): Value =>
-  orNull({ type: "array", items: { type: "string" } }, description);
+  described({ type: "array", items: { type: "string" } }, description);
 export const oneOf = (words: readonly string[], description?: string): Value =>
-  orNull({ type: "string", enum: words }, description);
+  described({ type: "string", enum: words }, description);
 
-/** The same, but null is not allowed. */
-export const needed = ({ anyOf: [value] = [], description }: Value): Value => ({
-  ...value,
-  ...(description === undefined ? {} : { description }),
-});
+/** Or null. `anyOf`, because not every provider takes a list of types. */
+export const optional = ({ description, ...value }: Value): Value =>
+  described({ anyOf: [value, { type: "null" }] }, description);
 
 export const input = (properties: Record<string, Value>): ToolInput => ({
   type: "object",
@@ -51,4 +47,4 @@ export const input = (properties: Record<string, Value>): ToolInput => ({
 });
 
 export const part = (properties: Record<string, Value>, description: string): Value =>
-  orNull(input(properties), description);
+  described(input(properties), description);

@@ -6,7 +6,16 @@
 import { parseExact } from "../../core/exact-json.ts";
 import { isRecord } from "../../core/foreign-text.ts";
 import { ASK_THE_OWNER, NEVER_SPLIT, repeatUnanswered, UNTRUSTED } from "./guidance.ts";
-import { input, integer, needed, oneOf, part, text, texts, type ToolInput } from "./tool-inputs.ts";
+import {
+  input,
+  integer,
+  oneOf,
+  optional,
+  part,
+  text,
+  texts,
+  type ToolInput,
+} from "./tool-inputs.ts";
 
 type Arguments = Record<string, unknown>;
 
@@ -33,22 +42,26 @@ export interface AgentTool {
 /** Arguments from which no call can be made. The API refuses everything else that is wrong with them. */
 export class InvalidArguments extends Error {}
 
-const idempotencyKey = text(
-  "Usually null. A new key buys the same again at once; the idempotencyKey of an answer repeats that call",
+const idempotencyKey = optional(
+  text(
+    "Usually null. A new key buys the same again at once; the idempotencyKey of an answer repeats that call",
+  ),
 );
 const APPROVAL = `${ASK_THE_OWNER} Call request_approval once with a reason, then wait_for_approval, then repeat exactly the same call with the idempotencyKey of the answer.`;
 const UNANSWERED = repeatUnanswered("idempotencyKey");
-const maxAmount = text("USDC");
-const detail = oneOf(["short", "full"], "full: every member of the answer");
+const maxAmount = optional(text("USDC"));
+const detail = optional(oneOf(["short", "full"], "full: every member of the answer"));
 const target = {
-  url: text(),
-  listingId: text("Instead of url: a result of search_services"),
-  mcp: part(
-    { tool: needed(text()), arguments: text("A JSON object") },
-    "A tool of the MCP server at url",
+  url: optional(text()),
+  listingId: optional(text("Instead of url: a result of search_services")),
+  mcp: optional(
+    part(
+      { tool: text(), arguments: optional(text("A JSON object")) },
+      "A tool of the MCP server at url",
+    ),
   ),
 };
-const timeoutMs = integer();
+const timeoutMs = optional(integer());
 
 const fetchCall = (args: Arguments): ApiCall => ({
   method: "POST",
@@ -90,11 +103,13 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     description: `Fetches a URL or a marketplace listing, or calls a tool of a remote MCP server (url and mcp), and pays its x402 price from your wallet, within your limits. Give maxAmount. ${UNANSWERED} ${APPROVAL} ${UNTRUSTED}`,
     input: input({
       ...target,
-      method: oneOf(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]),
-      headers: texts("Name: value"),
-      body: text("Sent byte for byte; a JSON object or array as application/json"),
+      method: optional(oneOf(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])),
+      headers: optional(texts("Name: value")),
+      body: optional(text("Sent byte for byte; a JSON object or array as application/json")),
       maxAmount,
-      maxAge: integer("Seconds: returns what you paid for within this time (cached:true), unpaid"),
+      maxAge: optional(
+        integer("Seconds: returns what you paid for within this time (cached:true), unpaid"),
+      ),
       timeoutMs,
       idempotencyKey,
       detail,
@@ -109,10 +124,10 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     title: "Send USDC",
     description: `Pays USDC to an address that your owner allowed. ${NEVER_SPLIT} ${UNANSWERED} ${APPROVAL}`,
     input: input({
-      recipient: needed(text("0x address")),
-      amount: needed(text('Such as "1.50"')),
-      network: text("CAIP-2; null: your wallet's"),
-      memo: text("For your own records"),
+      recipient: text("0x address"),
+      amount: text('Such as "1.50"'),
+      network: optional(text("CAIP-2; null: your wallet's")),
+      memo: optional(text("For your own records")),
       idempotencyKey,
     }),
     readOnly: false,
@@ -126,9 +141,9 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     description:
       "Asks your owner to allow one payment that a rule refused (approvable:true). Pass the tool, exactly the refused arguments, and a reason. Nothing is paid before your owner signs; then repeat the same call with the returned idempotencyKey. If the rules now allow the payment, it is paid immediately.",
     input: input({
-      tool: needed(oneOf(["send_usdc", "x402_fetch"])),
-      arguments: needed(text("The arguments of the refused call, unchanged, as a JSON object")),
-      reason: needed(text("Shown to your owner")),
+      tool: oneOf(["send_usdc", "x402_fetch"]),
+      arguments: text("The arguments of the refused call, unchanged, as a JSON object"),
+      reason: text("Shown to your owner"),
       idempotencyKey,
     }),
     readOnly: false,
@@ -145,7 +160,10 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     title: "Wait for the owner's decision",
     description:
       "Waits for your owner's decision. open: call it again later. granted: repeat exactly the same call with idempotencyKey; it is paid once. declined: stop, and do not pay in another way or in parts.",
-    input: input({ approvalId: needed(text()), waitSeconds: integer("At most 30, the default") }),
+    input: input({
+      approvalId: text(),
+      waitSeconds: optional(integer("At most 30, the default")),
+    }),
     readOnly: true,
     pays: false,
     openWorld: false,
@@ -159,11 +177,11 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     title: "Search paid services",
     description: `Searches the marketplace of paid APIs. Use a result's id as listingId. ${UNTRUSTED}`,
     input: input({
-      search: text(),
-      category: text(),
-      maxPrice: text("USDC"),
-      limit: integer(),
-      cursor: text(),
+      search: optional(text()),
+      category: optional(text()),
+      maxPrice: optional(text("USDC")),
+      limit: optional(integer()),
+      cursor: optional(text()),
       detail,
     }),
     readOnly: true,
@@ -181,12 +199,14 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     description:
       "Lists your payments, including refused ones, newest first. Use it to see how a call without a response ended and what you spent.",
     input: input({
-      status: text("Comma list of blocked, reserved, submitted, settled, voided, unknown"),
-      kind: text("Comma list of spend, x402, withdrawal, incoming"),
-      from: text("RFC 3339"),
-      to: text("RFC 3339"),
-      limit: integer("At most 100"),
-      cursor: text("nextCursor of the page before"),
+      status: optional(
+        text("Comma list of blocked, reserved, submitted, settled, voided, unknown"),
+      ),
+      kind: optional(text("Comma list of spend, x402, withdrawal, incoming")),
+      from: optional(text("RFC 3339")),
+      to: optional(text("RFC 3339")),
+      limit: optional(integer("At most 100")),
+      cursor: optional(text("nextCursor of the page before")),
       detail,
     }),
     readOnly: true,
@@ -199,7 +219,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     title: "Payment status",
     description:
       "Returns everything about one of your payments: its status, its transaction, the seller's evidence and, if refused, the rule that refused it.",
-    input: input({ paymentId: needed(text()) }),
+    input: input({ paymentId: text() }),
     readOnly: true,
     pays: false,
     openWorld: false,
@@ -220,12 +240,9 @@ export const withoutNulls = (args: Arguments): Arguments =>
  */
 function fetchBody({ headers, body, mcp, ...args }: Arguments): Arguments {
   const named = Array.isArray(headers) ? Object.fromEntries(headers.map(readHeader)) : headers;
-  const typed = isJsonText(body)
-    ? { "content-type": "application/json", ...lowerCased(named) }
-    : named;
   return {
     ...args,
-    ...(typed === undefined ? {} : { headers: typed }),
+    ...(named === undefined ? {} : { headers: named }),
     ...(body === undefined ? {} : { body }),
     ...(mcp === undefined ? {} : { mcp: isRecord(mcp) ? toolCall(withoutNulls(mcp)) : mcp }),
   };
@@ -240,16 +257,6 @@ function readHeader(line: unknown): [string, string] {
     throw new InvalidArguments(`headers: "${String(line).slice(0, 100)}" is not "Name: value"`);
   return [name.trim(), value.trim()];
 }
-
-const lowerCased = (headers: unknown): Arguments =>
-  isRecord(headers)
-    ? Object.fromEntries(
-        Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value]),
-      )
-    : {};
-
-const isJsonText = (body: unknown): boolean =>
-  typeof body === "string" && /^\s*[[{]/.test(body) && parsed(body) !== undefined;
 
 function readObject(given: unknown, path: string): Arguments {
   const value = typeof given === "string" ? parsed(given) : given;
@@ -274,8 +281,8 @@ function queryText(args: Arguments): string {
 /** https://platform.openai.com/docs/guides/function-calling#strict-mode */
 export const openAiTools = () =>
   AGENT_TOOLS.map(({ name, description, input: parameters }) => ({
-    type: "function",
-    function: { name, description, strict: true, parameters },
+    type: "function" as const,
+    function: { name, description, strict: true as const, parameters },
   }));
 
 /** https://docs.anthropic.com/en/docs/build-with-claude/tool-use */

@@ -138,7 +138,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
           throw new ApiError("chain_unavailable", { cause });
         },
       );
-      if (kind === "settled" && found.length === 0)
+      if (kind === "inAdvance" && found.length === 0)
         throw new ApiError("not_found", {
           detail: "The chain has not reached the last of these blocks. Nothing was paid.",
         });

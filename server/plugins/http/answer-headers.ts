@@ -99,9 +99,12 @@ export function headersOf(route: DeclaredRoute, status: number): { headers?: obj
   return { headers };
 }
 
+/** The statuses of refusals that have a header of their own. */
+const MARKED_STATUSES = [401, 409, 429, 502, 503, 504];
+
 /** The headers that a refusal may have on some route, for a range of statuses such as `4XX`. */
 export function headersOfRefusals(range: string): object {
-  const statuses = Array.from({ length: 100 }, (_, nth) => Number(range.charAt(0)) * 100 + nth);
+  const statuses = MARKED_STATUSES.filter((status) => `${status}`[0] === range[0]);
   const route = { method: "POST", url: "", config: { idempotencyKey: true as const }, schema: {} };
   const names = Object.keys(SPECIAL).filter((name) =>
     statuses.some((status) => SPECIAL[name]?.applies(route, status)),

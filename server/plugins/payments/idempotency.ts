@@ -548,12 +548,14 @@ export async function findKeyOfPayment(
   sql: Sql,
   { agentId, paymentId, route }: PaymentKey & { route: string },
 ): Promise<string | undefined> {
-  // SQL: the key is inserted in the transaction that reserves, so the index on its time finds it without one of its own.
+  // SQL: the key is inserted with the payment, or claimed shortly before. So the index on its time, read backwards from
+  // the payment, finds it after a few rows, and needs no index of its own.
   const { rows } = await sql.query<{ key: string }>(
     `SELECT k.key FROM payments p JOIN idempotency_keys k
-         ON k.created_at > p.created_at - interval '1 minute' AND k.created_at <= p.created_at
+         ON k.created_at > p.created_at - interval '5 minutes' AND k.created_at <= p.created_at
         AND k.subject_id = p.agent_id AND k.route = $3 AND k.payment_id = p.id
-      WHERE p.agent_id = $1 AND p.id = $2`,
+      WHERE p.agent_id = $1 AND p.id = $2 AND p.kind = 'x402'
+      ORDER BY k.created_at DESC LIMIT 1`,
     [agentId, paymentId, route],
   );
   return rows[0]?.key;

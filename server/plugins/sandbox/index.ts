@@ -4,6 +4,7 @@
  */
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { Type } from "typebox";
+import { Value } from "typebox/value";
 import type { PaywallRoute } from "../../../packages/paywall/src/paywall.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
@@ -12,6 +13,12 @@ import { PaymentRequiredAnswer } from "../../schemas/common.ts";
 const PRICE_PER_WORD_ATOMIC = 1_000n;
 const MAX_WORDS = 50;
 const WORDS = ["amber", "brook", "cedar", "delta", "ember", "fjord", "grove", "heath"];
+
+const DEFAULT_WORDS = String(WORDS.length);
+const WordCount = Type.String({
+  pattern: "^([1-9]|[1-4][0-9]|50)$",
+  description: `Default ${DEFAULT_WORDS}`,
+});
 
 const Forecast = Type.Object({ city: Type.String(), celsius: Type.Integer(), sky: Type.String() });
 const FORECAST = { city: "Lisbon", celsius: 21, sky: "clear" };
@@ -40,8 +47,20 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     async () => FORECAST,
   );
 
+  const priceOfWords = (count: string): bigint => {
+    const price = PRICE_PER_WORD_ATOMIC * BigInt(count);
+    return price < app.config.minPaymentAtomic ? 0n : price;
+  };
   const words = sold({
-    price: { upTo: formatAtomic(PRICE_PER_WORD_ATOMIC * BigInt(MAX_WORDS)) },
+    price: {
+      upTo: formatAtomic(PRICE_PER_WORD_ATOMIC * BigInt(MAX_WORDS)),
+      // For payers that cannot sign a maximum, such as a person on the pay page.
+      fixed({ url }) {
+        const count = new URL(url).searchParams.get("count") ?? DEFAULT_WORDS;
+        const price = Value.Check(WordCount, count) ? priceOfWords(count) : 0n;
+        return price === 0n ? undefined : formatAtomic(price);
+      },
+    },
     description: "Sandbox: words, charged by the word",
   });
   app.get(
@@ -51,9 +70,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         hide: true,
         querystring: Type.Object({
-          count: Type.Optional(
-            Type.String({ pattern: "^([1-9]|[1-4][0-9]|50)$", description: "Default 8" }),
-          ),
+          count: Type.Optional(WordCount),
         }),
         response: {
           200: Type.Object({ words: Type.Array(Type.String()) }),
@@ -62,12 +79,10 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (request) => {
-      const count = Number(request.query.count ?? WORDS.length);
-      const charge = PRICE_PER_WORD_ATOMIC * BigInt(count);
-      request.payment?.charge(charge < app.config.minPaymentAtomic ? 0n : charge);
-      return {
-        words: Array.from({ length: count }, (_, index) => WORDS[index % WORDS.length] ?? ""),
-      };
+      const { count = DEFAULT_WORDS } = request.query;
+      request.payment?.charge(priceOfWords(count));
+      const length = Number(count);
+      return { words: Array.from({ length }, (_, index) => WORDS[index % WORDS.length] ?? "") };
     },
   );
 

@@ -272,7 +272,7 @@ const isFinal = ({ how, seen }: Failure): boolean =>
   how === "refused" && seen?.paymentResponse === undefined;
 
 const REFUSED =
-  "The target refused the payment itself, so the same call is likely to be refused again. Its reason is in `thirdParty`: contact the seller.";
+  "The target refused the payment itself, so the same call is likely to be refused again, unless the reason in `thirdParty` is temporary. Contact the seller.";
 
 const outline = ({ facts }: SignedPayment, { seen }: Failure) => ({
   paymentId: facts.paymentId,

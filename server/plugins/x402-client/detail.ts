@@ -54,11 +54,10 @@ function shortAnswer(body: Body): Body {
   const isQuote = body["dryRun"] === true;
   const headers = neededHeaders(body);
   return {
-    ...picked(body, ALWAYS),
+    // A quote has no content.
+    ...picked(body, isQuote ? ALWAYS.filter((name) => name !== "data") : ALWAYS),
     evidence,
     ...picked(body, UNUSUAL),
-    // A quote has no content.
-    ...(isQuote && { data: undefined }),
     ...("dataBase64" in body && { contentType }),
     ...(truncated === true && { truncated }),
     ...(headers && { headers }),

@@ -25,7 +25,7 @@ export function bindRoute(
   const nonce = randomBytes(32).toString("hex");
   const salted = { [EXTENSION]: { ...declared, info: { ...info, nonce } } };
   const parts = [raw, resource, salted].map(canonicalJson);
-  if (parts.join("").length > MAX_BOUND_BYTES) return undefined;
+  if (Buffer.byteLength(parts.join("")) > MAX_BOUND_BYTES) return undefined;
   const hashed = parts.map((part) => Buffer.from(part).toString("base64url")).join("|");
   return {
     nonce: `0x${createHash("sha256").update(hashed).digest("hex")}`,

@@ -72,9 +72,10 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     async (request, reply) => {
       const { agent } = request;
       const { body, detail } = splitDetail(request);
+      const isTool = app.lostResponses.intermediaryOf(request) !== undefined;
       return fetched(
         reply,
-        { input: body, detail },
+        { input: isTool ? withJsonType(body) : body, detail },
         {
           id: agent.id,
           ownerId: agent.ownerId,
@@ -214,6 +215,26 @@ function splitDetail(request: {
 } {
   const { detail, ...body } = asWritten(request);
   return { body, detail };
+}
+
+/**
+ * A tool's body is always text, because strict schemas have no free values: JSON text is sent as JSON. This is added
+ * here and not to the call, so that a repeat of the call remains the same call.
+ */
+function withJsonType(input: FetchInput): FetchInput {
+  const { body, headers = {} } = input;
+  const isNamed = Object.keys(headers).some((name) => /^content-type$/i.test(name));
+  if (isNamed || typeof body !== "string" || !/^\s*[[{]/.test(body) || !isJson(body)) return input;
+  return { ...input, headers: { ...headers, "content-type": "application/json" } };
+}
+
+function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** Keeps the numbers as the caller wrote them in what is forwarded to the target. */

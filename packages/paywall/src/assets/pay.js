@@ -40,7 +40,7 @@ async function pay(provider) {
   let isSigned = false;
   try {
     const required = await readTerms();
-    const terms = required.accepts.find((entry) => entry.network === dataset.network);
+    const terms = required.accepts.find(isPayable);
     if (!terms) throw new Error("The terms changed. Reload the page.");
     showStatus("Waiting for your wallet.");
     const [from] = await provider.request({ method: "eth_requestAccounts" });
@@ -71,6 +71,12 @@ async function pay(provider) {
     setBusy(false);
   }
 }
+
+/** Only the kind of entry that the page shows, because `sign` makes no other payment. */
+const isPayable = ({ scheme, network, extra }) =>
+  network === dataset.network &&
+  scheme === dataset.scheme &&
+  (extra.assetTransferMethod ?? "") === dataset.transfer;
 
 async function readTerms() {
   const answer = await fetch(location.href, { headers: { accept: "application/json" } });

@@ -1,0 +1,68 @@
+// Goal: the command line passes content on as it is, and works with services that know no `detail` of listings.
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import t from "tap";
+import { main } from "../../packages/purser/src/cli.ts";
+
+const asked: string[] = [];
+let answer = "";
+const service = createServer((request, response) => {
+  asked.push(request.url ?? "");
+  request.resume();
+  response.writeHead(200, { "content-type": "application/json" }).end(answer);
+}).listen(0, "127.0.0.1");
+await once(service, "listening");
+t.teardown(() => service.close());
+const env = {
+  PURSER_URL: `http://127.0.0.1:${(service.address() as AddressInfo).port}`,
+  AGENT_API_KEY: "purser_test",
+};
+
+async function run(...args: string[]): Promise<string> {
+  let out = "";
+  const write = (content: string | Uint8Array): void => void (out += String(content));
+  const output = { isTerminal: false, write, note: () => undefined };
+  t.equal(await main(args, env, write, output), 0);
+  return out;
+}
+
+const fetched = (data: string, status = 200): string =>
+  `{"success":true,"data" : ${data},"paid":false,"delivered":true,"status":${status}}`;
+
+t.test("--raw keeps the text of the data", async (t) => {
+  for (const data of [
+    '{"id":12345678901234567890,"price":0.1000,"big":1e400}',
+    '[{"a":"}\\\\"},"\\",{\\"data\\":1",[]]',
+    "0.10",
+    '"text"',
+    "null",
+  ]) {
+    answer = fetched(data);
+    t.equal(await run("fetch", "https://shop.example/", "--raw"), `${data}\n`);
+  }
+  answer = fetched("null", 204);
+  t.equal(await run("fetch", "https://shop.example/", "--raw"), "", "there is no content");
+});
+
+t.test("listings are shortened here", async (t) => {
+  const [id, url, method, network, price, uses] = [
+    "a",
+    "https://a.example",
+    "GET",
+    "eip155:1",
+    "1",
+    0,
+  ];
+  const short = { id, url, method, network, price, uses };
+  const texts = { untrusted: true, name: "A", description: "B", category: "c" };
+  const full = { ...short, payTo: "0x", thirdParty: { ...texts, sample: "{}" } };
+  answer = JSON.stringify({ items: [full], nextCursor: null });
+  t.same(JSON.parse(await run("listings", "--search", "a")), {
+    items: [{ ...short, thirdParty: texts }],
+    nextCursor: null,
+  });
+  t.equal(asked.at(-1), "/api/listings?search=a", "an older service refuses unknown names");
+  t.same(JSON.parse(await run("listings", "--detail", "full")), JSON.parse(answer));
+  t.equal(asked.at(-1), "/api/listings?detail=full");
+});
