@@ -48,7 +48,7 @@ export function SaveRules(props: SaveRulesProps): ReactNode {
       )}
       {isRefused && !isBroken && (
         <Text c="dimmed" size="sm">
-          These rules allow more than before, so the owner&rsquo;s wallet must sign them.
+          {"These rules allow more than before, so the owner's wallet must sign them."}
         </Text>
       )}
       {save.error !== null && <ErrorNotice title="The rules were not saved" error={save.error} />}
