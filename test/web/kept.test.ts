@@ -142,8 +142,7 @@ t.test("what a person expects to stay", async (t) => {
     for (const viewport of [{ width: 1280, height: 900 }, PHONE]) {
       await page.setViewportSize(viewport);
       await page.goto(world.baseUrl + base);
-      // A forced click on the hidden radio does not wait until the page is still.
-      await page.getByText("7 d", { exact: true }).click();
+      await page.getByRole("radio", { name: "7 d" }).check();
       const labels = page.locator(".recharts-xAxis-tick-labels text");
       await labels.filter({ hasText: "Today" }).waitFor();
       const texts = await labels.allTextContents();

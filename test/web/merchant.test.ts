@@ -29,7 +29,7 @@ t.test("a merchant's work", async (t) => {
     await page.getByText("The payer's balance is below the amount.").waitFor();
     await page.getByText("2.62 USDC in 2 settlements in 30 days").first().waitFor();
     const row = page.getByRole("listitem").filter({ hasText: "2.50" });
-    await row.getByText("Sold, as the payment names it: “localhost/paid”").waitFor();
+    await row.getByText("“localhost/paid”, as the payment names it").waitFor();
     t.match(await row.getByRole("button").innerText(), /^0x/, "not what the payer wrote");
     await picture(page, "merchant", true);
   });

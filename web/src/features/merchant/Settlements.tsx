@@ -81,7 +81,7 @@ function SettlementRow({
       title={shortAddress(settlement.payer)}
       meta={
         <>
-          {sold !== undefined && `Sold, as the payment names it: “${sold}” · `}
+          {sold !== undefined && `“${sold}”, as the payment names it · `}
           {nameOf(settlement.network)}
           {errorReason !== null && ` · ${errorReason.replaceAll("_", " ")}`}
         </>
