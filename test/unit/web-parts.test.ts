@@ -1,6 +1,7 @@
 // Goal: a part of the app that cannot be loaded reloads the page once, however slow the line is; then it fails, and never reloads
 // the page again and again.
 import t from "tap";
+import { until } from "../helpers/until.ts";
 import { loadPart } from "../../web/src/lib/reachable.ts";
 
 const kept = new Map<string, string>();
@@ -17,20 +18,12 @@ Object.assign(globalThis, {
   location: { href: here, reload: () => void (reloads += 1) },
 });
 
-const until = async (count: number): Promise<void> => {
-  while (reloads < count) await new Promise(setImmediate);
-};
-
 t.test("a reload that does not help", async (t) => {
   const gone = () => Promise.reject(new Error("the part is gone"));
   void loadPart(gone);
-  await until(1);
+  await until(() => reloads === 1);
   t.equal(await loadPart(() => Promise.resolve("the frame")), "the frame");
-  const slow = performance.now;
-  performance.now = () => slow.call(performance) + 60_000;
-  t.teardown(() => {
-    performance.now = slow;
-  });
+  t.intercept(performance, "now", { value: () => 60_000 });
   await t.rejects(loadPart(gone), { message: "the part is gone" }, "also after a minute");
   t.equal(reloads, 1);
 });
@@ -39,11 +32,11 @@ t.test("a part that has loaded may reload the page again later", async (t) => {
   let isThere = false;
   const part = () => (isThere ? Promise.resolve("part") : Promise.reject(new Error("gone")));
   void loadPart(part);
-  await until(2);
+  await until(() => reloads === 2);
   isThere = true;
   t.equal(await loadPart(part), "part");
   isThere = false;
   void loadPart(part);
-  await until(3);
+  await until(() => reloads === 3);
   t.equal(reloads, 3);
 });
