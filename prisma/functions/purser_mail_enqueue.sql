@@ -1,5 +1,5 @@
 -- Puts a notification on the list for its owner's next mail, in the same transaction. Two types are urgent only in some cases:
--- a limit when it is reached (not at 80 %), and a sign-in from an address and browser that no session of the owner had.
+-- a limit when it is reached (not at 80 %), and a sign-in from a new device.
 CREATE FUNCTION purser_mail_enqueue() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO mail_waiting (owner_id, notification_id, urgent)
@@ -7,10 +7,7 @@ BEGIN
     FROM email_addresses e,
          LATERAL (SELECT NEW.type = ANY (e.urgent) AND CASE NEW.type
            WHEN 'agent.limit_reached' THEN (NEW.data ->> 'percent')::numeric >= 100
-           WHEN 'session.created' THEN NOT EXISTS (
-             SELECT 1 FROM sessions s
-              WHERE s.owner_id = NEW.owner_id AND s.id <> NEW.subject_id AND s.ip = NEW.data ->> 'ip'
-                AND s.user_agent = NEW.data -> 'thirdParty' ->> 'userAgent')
+           WHEN 'session.created' THEN purser_is_new_device(NEW.owner_id, NEW.subject_id, NEW.data)
            ELSE TRUE END AS urgent) AS decision
    WHERE e.owner_id = NEW.owner_id AND e.address IS NOT NULL AND e.stopped_at IS NULL
      AND (decision.urgent OR e.digest <> 'off');

@@ -1,6 +1,6 @@
 -- Records a notification for an owner, in the transaction of the event, with one delivery for each webhook that wants it.
--- Without a receiver it is recorded for the app, except for payments as usual: the app lists those anyway, and a row for each
--- would be a cost of every payment. Events that move no money are limited per hour, since third parties may cause them at
+-- Without a receiver it is recorded for the app, except for payments as usual (a correction is none): the app lists those anyway,
+-- and a row for each would be a cost of every payment. Events that move no money are limited per hour, since third parties may cause them at
 -- no cost; corrections of earlier notifications are never limited.
 -- For an owner with a confirmed e-mail address it also waits for the next mail (purser_mail_enqueue).
 CREATE FUNCTION purser_notify(p_owner_id TEXT, p_type TEXT, p_agent_id TEXT, p_subject_id TEXT, p_data JSONB)
@@ -16,7 +16,7 @@ DECLARE
   -- A person reads fewer than a program.
   v_hourly CONSTANT INTEGER := CASE WHEN v_is_sent THEN 200 ELSE 50 END;
 BEGIN
-  IF NOT v_is_sent AND p_type IN ('payment.settled', 'settlement.settled') THEN
+  IF NOT v_is_sent AND p_type IN ('payment.settled', 'settlement.settled') AND NOT p_data ? 'corrected' THEN
     RETURN;
   END IF;
   IF p_type NOT IN ('payment.settled', 'settlement.settled', 'withdrawal.settled', 'refund.settled', 'refund.failed')

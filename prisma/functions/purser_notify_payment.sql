@@ -8,6 +8,7 @@ DECLARE
   v_sum NUMERIC;
   v_type TEXT;
   v_data JSONB;
+  v_is_corrected BOOLEAN;
 BEGIN
   SELECT a.owner_id INTO v_owner_id FROM agents a WHERE a.id = NEW.agent_id;
   -- A refusal in the last fifth of the daily limit also counts as reaching it.
@@ -26,8 +27,10 @@ BEGIN
       WHERE w.agent_id = NEW.agent_id AND w.payee = ''
         AND w.hours = CASE NEW.denial_code WHEN 'weekly_limit_exceeded' THEN 168 ELSE 720 END;
   END IF;
+  v_is_corrected := NEW.status = 'voided' OR EXISTS (
+    SELECT 1 FROM settlements s WHERE s.chain_id = NEW.chain_id AND s.id = NEW.id AND s.corrected_at IS NOT NULL);
   IF (NEW.status = 'settled' AND NEW.kind NOT IN ('incoming', 'withdrawal') AND NEW.delivered IS NOT FALSE
-      AND NOT purser_has_receivers(v_owner_id))
+      AND NOT v_is_corrected AND NOT purser_has_receivers(v_owner_id))
      OR (NEW.status = 'voided' AND NEW.kind <> 'incoming'
          AND NOT EXISTS (SELECT 1 FROM settlements s
                           WHERE s.chain_id = NEW.chain_id AND s.id = NEW.id AND purser_was_settled(s))) THEN
@@ -39,10 +42,7 @@ BEGIN
     CASE WHEN NEW.kind = 'incoming' THEN 'from' ELSE 'payee' END, NEW.counterparty,
     'txHash', NEW.tx_hash, 'denialCode', NEW.denial_code, 'listingId', NEW.listing_id,
     'upstreamStatus', NEW.upstream_status, 'failureCode', NEW.failure_code,
-    'corrected', CASE WHEN NEW.status = 'voided' OR EXISTS (
-                        SELECT 1 FROM settlements s
-                         WHERE s.chain_id = NEW.chain_id AND s.id = NEW.id AND s.corrected_at IS NOT NULL)
-                      THEN TRUE END,
+    'corrected', CASE WHEN v_is_corrected THEN TRUE END,
     'thirdParty', NULLIF(jsonb_strip_nulls(jsonb_build_object(
       'url', left(NEW.url, 2000), 'memo', left(NEW.memo, 500))), '{}')));
   IF TG_OP = 'INSERT' OR OLD.status <> NEW.status THEN

@@ -233,7 +233,9 @@ export const AgentListQuery = Strict({
       description: "A part of the name, ignoring case, or the whole wallet address",
     }),
   ),
-  status: Type.Optional(OneOf(["active", "paused"], "Without expired and archived agents")),
+  status: Type.Optional(
+    OneOf(["active", "paused"], "Without archived agents; `active` also without expired ones"),
+  ),
 });
 
 export const ApiKeyInfo = Type.Object({

@@ -110,7 +110,7 @@ const settlement = {
   thirdParty: ThirdParty({
     url: Nullable(
       Type.String(),
-      "What was sold, as the payment names it, not verified; null if it does not",
+      "The http(s) URL of what was sold, as the payment names it, not verified; null if it does not",
     ),
     method: Nullable(Type.String(), "Null if the payment does not name it"),
   }),

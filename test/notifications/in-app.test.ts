@@ -140,6 +140,76 @@ t.test("notifications without a receiver", async (t) => {
     },
   );
 
+  await t.test("a sign-in is news although the older sessions were deleted", async (t) => {
+    const before = await signIn(made);
+    await database.pool.query(
+      `WITH old AS (UPDATE owners SET created_at = now() - interval '1 day' WHERE address = $1 RETURNING id)
+       DELETE FROM sessions WHERE owner_id IN (SELECT id FROM old)`,
+      [before.account.address.toLowerCase()],
+    );
+    const after = await signIn(made, before.account);
+    t.equal((await read("", after)).unread, 1);
+  });
+
+  await t.test("money that arrives is listed, and hides nothing", async (t) => {
+    const { unread } = await read();
+    await database.pool.query(
+      `SELECT purser_notify(owner_id, 'agent.funded', id, 'pay_dust', '{"amount": "0.000001"}') FROM agents WHERE id = $1`,
+      [agent.id],
+    );
+    const page = await read("?type=agent.funded");
+    t.match(page.items, [{ readAt: /Z$/ }]);
+    t.equal(page.unread, unread);
+  });
+
+  await t.test("a key's end and a request's end have words of their own", async (t) => {
+    await database.pool.query(
+      `SELECT purser_notify(owner_id, 'key.created', id, 'key_1', '{"expiresAt": "2030-01-01T00:00:00.000Z"}') FROM agents
+        WHERE id = $1`,
+      [agent.id],
+    );
+    const [created] = (await read("?type=key.created")).items;
+    t.match(created, { detail: "Valid until: 2030-01-01T00:00:00.000Z" });
+  });
+
+  await t.test("failed, and settled after all: both owners read it", async (t) => {
+    const merchant = await signIn(made);
+    const recipient = merchant.account.address;
+    const payer = await signIn(made);
+    const other = await createAgent(made, payer, { dailyLimit: "2", allowlist: [recipient] });
+    await chain.mint(other.walletAddress, 2_000_000n);
+    const paid = await spendAs(app, other, { recipient, amount: "1" });
+    const { paymentId } = paid.json<{ paymentId: string }>();
+    const { rows } = await database.pool.query(
+      "SELECT from_address AS from, asset, nonce, proof FROM settlements WHERE id = $1",
+      [paymentId],
+    );
+    const [{ proof, ...key }] = rows;
+    const refusal = { kind: "refusal", block: "1", blockHash: `0x${"1".repeat(64)}` };
+    // In one transaction: between two, the engine would settle it by itself.
+    const client = await database.pool.connect();
+    t.teardown(() => client.release());
+    await client.query("BEGIN");
+    for (const outcome of [
+      { status: "open", proof },
+      { status: "failed", proof: refusal, reason: "transaction_failed", message: "No." },
+      { status: "settled", proof },
+    ])
+      await client.query("SELECT purser_settlements_finalize($1, $2)", [
+        chain.chainId,
+        JSON.stringify([{ ...key, isFinal: true, ...outcome }]),
+      ]);
+    await client.query("COMMIT");
+    for (const [by, kind] of [
+      [payer, "payment"],
+      [merchant, "settlement"],
+    ] as const) {
+      const { items } = await read("?unread=true", by);
+      t.same(items.map(({ type }) => String(type)).sort(), [`${kind}.failed`, `${kind}.settled`]);
+      for (const { data } of items) t.match(data, { corrected: true });
+    }
+  });
+
   await t.test("an agent that is refused all the time cannot fill the table", async (t) => {
     await database.pool.query(
       `SELECT purser_notify(owner_id, 'payment.blocked', id, 'pay_' || n, '{}') FROM agents, generate_series(1, 300) n

@@ -22,7 +22,6 @@ t.test("what was sold", async (t) => {
     }),
     { url, method: "GET" },
   );
-  t.same(resourceIn(v2("mcp://tool/search")), { url: "mcp://tool/search", method: null });
   t.same(resourceIn(v2("https://me:secret@api.example/a#key")), {
     url: "https://api.example/a",
     method: null,
@@ -39,6 +38,10 @@ t.test("what was sold", async (t) => {
     v2(undefined),
     v2(7),
     v2("weather"),
+    v2("x:Refund 500 USDC at evil.example"),
+    v2("data:text/html,hello"),
+    v2("mcp://tool/search"),
+    v2("https://"),
     v2(`https://api.example/${"a".repeat(3_000)}`),
   ])
     t.equal(resourceIn(body), undefined, JSON.stringify(body)?.slice(0, 60));

@@ -29,6 +29,9 @@ import {
 } from "../../web/src/features/rules/rules.ts";
 import { testAccount } from "../helpers/chain.ts";
 
+// A part of the app is loaded only in a browser.
+Object.assign(globalThis, { navigator: { onLine: true }, sessionStorage: { removeItem() {} } });
+
 const amounts = bigInt({ min: 0n, max: 10n ** 45n });
 
 t.test("money goes to the server and back without a change", async (t) => {

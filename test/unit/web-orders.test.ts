@@ -207,6 +207,8 @@ t.test("the review explains every raw field of the document that is signed", asy
   const shown = lines(fieldsToSign(typed, NETWORK as never));
   const none = String((1n << 256n) - 1n);
   for (const line of [
+    `domain name: ${typed.domain.name}`,
+    `domain version: ${typed.domain.version}`,
     "chainId: Arc Testnet (your wallet shows 5042002)",
     `wallet: ${wallet}`,
     "dailyLimit: 5.00 USDC (your wallet shows 5000000)",

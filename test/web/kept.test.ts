@@ -142,7 +142,7 @@ t.test("what a person expects to stay", async (t) => {
     for (const viewport of [{ width: 1280, height: 900 }, PHONE]) {
       await page.setViewportSize(viewport);
       await page.goto(world.baseUrl + base);
-      await page.getByRole("radio", { name: "7 d" }).check({ force: true });
+      await page.getByRole("radio", { name: "7 d" }).check();
       const labels = page.locator(".recharts-xAxis-tick-labels text");
       await labels.filter({ hasText: "Today" }).waitFor();
       const texts = await labels.allTextContents();

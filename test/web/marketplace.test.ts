@@ -50,6 +50,28 @@ t.test("the marketplace", async (t) => {
     t.equal(payments.json<{ items: unknown[] }>().items.length, 1);
   });
 
+  await t.test("a search among many agents does not change the agent that pays", async (t) => {
+    await createAgent(world, owner, { name: "spare", dailyLimit: "1" });
+    // As with more agents than a page has.
+    await page.route(/\/api\/agents(\?|$)/, async (route) => {
+      const response = await route.fetch();
+      await route.fulfill({ response, json: { ...(await response.json()), nextCursor: "more" } });
+    });
+    await page.reload();
+    const choice = page.getByLabel("Agent", { exact: true });
+    await choice.selectOption({ label: "buyer" });
+    await page.getByRole("button", { name: /more/i }).waitFor();
+    await page.getByLabel("Search agents by name or address").fill("spare");
+    await choice
+      .locator("option")
+      .first()
+      .filter({ hasText: "buyer" })
+      .waitFor({ state: "attached" });
+    t.equal(await choice.inputValue(), agent.id);
+    t.same(await choice.locator("option").allTextContents(), ["buyer", "spare"]);
+    await page.unroute(/\/api\/agents(\?|$)/);
+  });
+
   await t.test("the owner's API is listed after a probe, edited, paused and removed", async (t) => {
     await page.getByRole("link", { name: "Marketplace" }).first().click();
     await page.getByRole("button", { name: "List an API" }).click();

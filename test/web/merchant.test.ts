@@ -16,7 +16,7 @@ t.test("a merchant's work", async (t) => {
   const step = stepsOf(t);
   const drawer = page.getByRole("dialog");
 
-  await step("the first payment appears without a reload", async () => {
+  await step("the first payment appears without a reload", async (t) => {
     await signInWithDemoWallet(page);
     await page.getByText("No settlements yet").waitFor();
     await pay({ app, chain, payer }, payTo, "2500000");
@@ -28,6 +28,9 @@ t.test("a merchant's work", async (t) => {
     await page.getByRole("heading", { name: "Volume per day" }).waitFor();
     await page.getByText("The payer's balance is below the amount.").waitFor();
     await page.getByText("2.62 USDC in 2 settlements in 30 days").first().waitFor();
+    const row = page.getByRole("listitem").filter({ hasText: "2.50" });
+    await row.getByText("“localhost/paid”, as the payment names it").waitFor();
+    t.match(await row.getByRole("button").innerText(), /^0x/, "not what the payer wrote");
     await picture(page, "merchant", true);
   });
 
@@ -88,6 +91,19 @@ t.test("a merchant's work", async (t) => {
     await page.getByRole("button", { name: "Revoke shop" }).click();
     await drawer.getByRole("button", { name: "Revoke key" }).click();
     await page.getByText("Revoked", { exact: true }).waitFor();
+  });
+  await step("a text that is no link is not shown", async (t) => {
+    await world.database.pool.query(
+      "UPDATE settlements SET resource_url = 'x:Refund at evil.example'",
+    );
+    await page.reload();
+    await page
+      .getByRole("listitem")
+      .filter({ hasText: "Partly refunded" })
+      .getByRole("button")
+      .click();
+    await drawer.getByRole("heading", { name: "Refunds" }).waitFor();
+    t.equal(await page.getByText("evil.example").count(), 0);
   });
   t.same(faults, [], "no policy violation, no uncaught error");
 });

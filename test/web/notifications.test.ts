@@ -154,7 +154,7 @@ t.test("notifications in the app", async (t) => {
     await page.getByText("Your address is confirmed").waitFor();
     await page.getByText("Confirmed", { exact: true }).waitFor();
     t.notMatch(page.url(), "#");
-    await page.getByRole("radio", { name: "Every hour" }).check({ force: true });
+    await page.getByRole("radio", { name: "Every hour" }).check();
     await page.getByLabel("Listing flagged").check();
     await page.getByRole("button", { name: "Save settings" }).click();
     await page.getByText("Saved.").waitFor();

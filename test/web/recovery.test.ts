@@ -7,7 +7,8 @@ import { testAccount } from "../helpers/chain.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { usdcOf } from "../spending/ledger.helper.ts";
 import { injectWallet } from "./injected-wallet.ts";
-import { DEMO_OWNER, signInAsSecond, signInWithDemoWallet, webWorld } from "./world.ts";
+import { picture } from "./pictures.ts";
+import { asAgent, DEMO_OWNER, signInAsSecond, signInWithDemoWallet, webWorld } from "./world.ts";
 
 const DIFFERS = "The order from the service differs from your request";
 
@@ -77,8 +78,11 @@ t.test("the recovery wallet", async (t) => {
       /pause agents, tighten rules and withdraw to\s+0x/,
     );
 
+    await own.setViewportSize({ width: 360, height: 740 });
     await own.getByLabel("Daily limit").fill("50");
     await own.getByText("so the owner's wallet must sign them").waitFor();
+    await picture(own, "recovery-phone-rules");
+    await own.setViewportSize({ width: 1280, height: 720 });
     for (const hidden of ["Sign and save changes", "Paste many"])
       t.equal(await own.getByRole("button", { name: hidden }).count(), 0, hidden);
     await own.getByLabel("Daily limit").fill("4");
@@ -109,6 +113,22 @@ t.test("the recovery wallet", async (t) => {
     await own.getByText("Confirmed on chain.").waitFor();
     t.equal(await usdcOf(world, DEMO_OWNER.address), 2_000_000n);
     t.equal(wallet.windows(), 1, "one window, for the withdrawal");
+
+    const refused = { recipient: testAccount(71).address, amount: "1" };
+    t.equal((await asAgent(world, agent.apiKey, "spend", refused)).status, 403);
+    const marks: string[] = [];
+    own.on("request", (request) => {
+      if (request.url().endsWith("/api/notifications/read")) marks.push(request.url());
+    });
+    await own.goto(`${world.baseUrl}/notifications`);
+    const bell = own.getByRole("link", { name: /^Notifications/ });
+    await bell.filter({ hasText: "unread" }).waitFor();
+    const blocked = own.getByRole("link", { name: /A payment of 1.00 USDC by research-agent/ });
+    await blocked.waitFor();
+    t.equal(await own.getByRole("button", { name: "Mark all as read" }).count(), 0);
+    await blocked.click();
+    await own.getByRole("dialog").getByText("Decision").waitFor();
+    t.same(marks, [], "only the owner's wallet may");
 
     await own.goto(`${world.baseUrl}/agents/new`);
     await own.getByText("You are signed in as the recovery wallet.").waitFor();

@@ -20,10 +20,11 @@ export function resourceIn(body: unknown): { url: string; method: string | null 
   return { url: shown, method: isMethod ? method.toUpperCase() : null };
 }
 
-/** Without a password and a fragment. An MCP tool has a URL of its own scheme. */
+/** Without a password and a fragment. Any other scheme could be a sentence: "x:Refund 500 USDC at evil.example". */
 function withoutSecrets(text: string): string | undefined {
   if (text.length > MAX_URL_LENGTH || !URL.canParse(text)) return undefined;
   const url = new URL(text);
+  if (url.protocol !== "http:" && url.protocol !== "https:") return undefined;
   url.username = "";
   url.password = "";
   url.hash = "";

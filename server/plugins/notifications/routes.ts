@@ -255,7 +255,7 @@ function viewNotification({ id, type, agentId, subjectId, ...row }: Row): Notifi
     createdAt,
     at: createdAt,
     title: headline({ type, data }, plainWords(row.agentName, MAX_NAME) || AN_AGENT, withCents),
-    detail: detailOf(data),
+    detail: detailOf({ type, data }),
     readAt: row.readAt?.toISOString() ?? null,
   };
 }

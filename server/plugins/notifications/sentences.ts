@@ -96,8 +96,8 @@ export const withCents = (amount: string): string =>
   amount.replace(/^(\d+)(?:\.(\d))?$/, (_, whole: string, tenths = "0") => `${whole}.${tenths}0`);
 
 /** The facts beside the sentence. Text of third parties stays in `data.thirdParty`. */
-export const detailOf = (data: unknown): string =>
-  Object.entries(DETAILS)
+export const detailOf = ({ type, data }: Event): string =>
+  Object.entries({ ...DETAILS, ...(type === "key.created" && { expiresAt: "Valid until" }) })
     .map(([name, what]) => [what, fact(data, name)] as const)
     .filter(([, value]) => value !== "?")
     .map(([what, value]) => `${what}: ${value}`)

@@ -1,3 +1,5 @@
+import { loadPart } from "./reachable.ts";
+
 const SHAPE = /^0x[0-9a-fA-F]{40}$/;
 
 export const shortAddress = (address: string): string =>
@@ -20,7 +22,7 @@ export async function checkAddress(text: string): Promise<AddressCheck> {
     return { ok: false, reason: "An address is 0x followed by 40 hexadecimal digits." };
   if (/^0x0{40}$/.test(trimmed))
     return { ok: false, reason: "The zero address cannot receive payments." };
-  const { checksum } = await import("./checksum.ts");
+  const { checksum } = await loadPart(() => import("./checksum.ts"));
   const address = checksum(trimmed);
   const digits = trimmed.slice(2);
   const isOneCase = digits === digits.toLowerCase() || digits === digits.toUpperCase();

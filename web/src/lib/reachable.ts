@@ -55,30 +55,34 @@ const pause = (waitMs: number): Promise<void> =>
     addEventListener("online", done);
   });
 
-const OPENED = "purser-opened-again";
-const JUST_OPENED_MS = 10_000;
-
 /**
  * Loads a part of the app, and waits while the server cannot be reached. A browser may remember that a part could not be
- * loaded, and an update of the server removes the parts of the version before: then the page is loaded again, and if that
- * does not help, the part fails.
+ * loaded, and an update of the server removes the parts of the version before: then the page is loaded again, once until
+ * that part has loaded. If that does not help, the part fails.
  */
 export async function loadPart<T>(
   load: () => Promise<T>,
   page: () => string = () => globalThis.location.href,
 ): Promise<T> {
+  // The source of the function names the file of its part.
+  const mark = `purser-opened-for ${String(load)}`;
+  const loaded = async (): Promise<T> => {
+    const part = await load();
+    sessionStorage.removeItem(mark);
+    return part;
+  };
   if (!navigator.onLine || !reachable.get()) await untilReachable();
   try {
-    return await load();
+    return await loaded();
   } catch {
     await untilReachable();
   }
   try {
-    return await load();
+    return await loaded();
   } catch (error) {
     const url = page();
-    if (sessionStorage.getItem(OPENED) === url && performance.now() < JUST_OPENED_MS) throw error;
-    sessionStorage.setItem(OPENED, url);
+    if (sessionStorage.getItem(mark) === url) throw error;
+    sessionStorage.setItem(mark, url);
     if (url === globalThis.location.href) globalThis.location.reload();
     else globalThis.location.assign(url);
     return new Promise(() => {});

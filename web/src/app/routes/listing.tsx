@@ -74,12 +74,13 @@ export default function ListingScreen(): ReactNode {
 }
 
 function TryAsOwner({ listing }: { listing: Listing }): ReactNode {
-  const { query, search } = useAgentChoice();
+  const { query, search, more } = useAgentChoice();
   return (
     <TryListing
       listing={listing}
       agents={query}
       search={search}
+      more={more}
       allowSeller={(agent) => (
         <AllowPayee
           agent={agent}

@@ -4,7 +4,7 @@ import { type ReactNode, useMemo } from "react";
 import { List } from "../../components/List.tsx";
 import { useParameter } from "../../lib/use-parameter.ts";
 import { AgentRow } from "./AgentRow.tsx";
-import { AgentSearch, useSettled } from "./AgentSearch.tsx";
+import { AgentSearch, useDebouncedSearch } from "./AgentSearch.tsx";
 import { agentsQuery } from "./api.ts";
 import { SORT_OPTIONS, SORTS } from "./sorts.ts";
 
@@ -19,7 +19,7 @@ export function AgentList(): ReactNode {
   const [search, setSearch] = useParameter("search");
   const [status, setStatus] = useParameter("status");
   const [sort, setSort] = useParameter("sort");
-  const query = useInfiniteQuery(agentsQuery({ search: useSettled(search), status }));
+  const query = useInfiniteQuery(agentsQuery({ search: useDebouncedSearch(search), status }));
   const { data, hasNextPage } = query;
   // A part of the list cannot be sorted: until all agents are loaded, the newest are first.
   const order = hasNextPage ? SORTS.created : (SORTS[sort as keyof typeof SORTS] ?? SORTS.recent);

@@ -9,7 +9,8 @@ import { agentsQuery } from "./api.ts";
 const PAUSE_MS = 200;
 
 /** The search starts when the user stops typing. */
-export const useSettled = (search: string): string => useDebouncedValue(search.trim(), PAUSE_MS)[0];
+export const useDebouncedSearch = (search: string): string =>
+  useDebouncedValue(search.trim(), PAUSE_MS)[0];
 
 interface AgentSearchProps {
   value: string;
@@ -29,7 +30,7 @@ export const AgentSearch = (props: AgentSearchProps): ReactNode => (
 /** For the choice of one agent: the first page, and a search where there are more. */
 export function useAgentChoice() {
   const [search, setSearch] = useInputState("");
-  const query = useInfiniteQuery(agentsQuery({ search: useSettled(search) }));
+  const query = useInfiniteQuery(agentsQuery({ search: useDebouncedSearch(search) }));
   const isLong = query.hasNextPage || search !== "";
   return {
     query,

@@ -2,11 +2,12 @@ import { Center } from "@mantine/core";
 import { lazy, type ReactNode, Suspense } from "react";
 import { Address } from "../../components/Address.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
+import { loadPart } from "../../lib/reachable.ts";
 import type { Agent } from "../../lib/wire.ts";
 import { useExplorer } from "../../shared/info.ts";
 
 const QrCode = lazy(async () => {
-  const { QRCodeSVG } = await import("qrcode.react");
+  const { QRCodeSVG } = await loadPart(() => import("qrcode.react"));
   return { default: QRCodeSVG };
 });
 

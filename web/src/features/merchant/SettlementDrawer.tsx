@@ -15,7 +15,7 @@ import { useExplorer, useNetwork } from "../../shared/info.ts";
 import { settlementQuery } from "./api.ts";
 import styles from "./Merchant.module.css";
 import { RefundForm } from "./RefundForm.tsx";
-import { refundLabel, statusOf } from "./words.ts";
+import { refundLabel, resourceLabel, statusOf } from "./words.ts";
 
 export function SettlementDrawer({
   id,
@@ -77,7 +77,7 @@ function Details({ settlement }: { settlement: MerchantSettlementDetail }): Reac
       <KeyValues
         rows={[
           ["Payer", <Address key="payer" value={settlement.payer} full explorerUrl={explorer} />],
-          settlement.thirdParty.url !== null && [
+          resourceLabel(settlement.thirdParty) !== undefined && [
             "Sold, as the payment names it",
             <span key="sold">
               {settlement.thirdParty.method} {settlement.thirdParty.url}

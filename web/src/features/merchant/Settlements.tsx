@@ -12,7 +12,7 @@ import { useNetworkNames } from "../../shared/info.ts";
 import { csvHref, settlementsQuery } from "./api.ts";
 import { Filters, useChoice } from "./Filters.tsx";
 import { SettlementDrawer } from "./SettlementDrawer.tsx";
-import { soldLabel, statusOf } from "./words.ts";
+import { resourceLabel, statusOf } from "./words.ts";
 
 /** The list of settlements, filtered by the URL: back, reload and sharing keep it. */
 export function Settlements(): ReactNode {
@@ -75,12 +75,13 @@ function SettlementRow({
   const { status, errorReason, thirdParty } = settlement;
   const { color, label } = statusOf(settlement);
   const nameOf = useNetworkNames();
+  const sold = resourceLabel(thirdParty);
   return (
     <MoneyRow
-      title={soldLabel(thirdParty) ?? shortAddress(settlement.payer)}
+      title={shortAddress(settlement.payer)}
       meta={
         <>
-          {thirdParty.url !== null && `${shortAddress(settlement.payer)} · `}
+          {sold !== undefined && `“${sold}”, as the payment names it · `}
           {nameOf(settlement.network)}
           {errorReason !== null && ` · ${errorReason.replaceAll("_", " ")}`}
         </>

@@ -9,10 +9,14 @@ export const STATUS_OPTIONS = [
   { value: "failed,expired", label: "Failed" },
 ];
 
-/** What was sold, short: "GET api.example.com/weather". Undefined where the payment does not name it. */
-export function soldLabel({ url, method }: MerchantSettlement["thirdParty"]): string | undefined {
+/** What was sold, as the payment names it, short: "GET api.example.com/weather". */
+export function resourceLabel({
+  url,
+  method,
+}: MerchantSettlement["thirdParty"]): string | undefined {
   if (url === null || !URL.canParse(url)) return undefined;
-  const { host, pathname } = new URL(url);
+  const { protocol, host, pathname } = new URL(url);
+  if (!/^https?:$/.test(protocol)) return undefined;
   const place = `${host}${pathname}`;
   const short = place.length > 60 ? `${place.slice(0, 59)}…` : place;
   return method === null ? short : `${method} ${short}`;

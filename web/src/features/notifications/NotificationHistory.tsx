@@ -10,6 +10,7 @@ import { toastFailure } from "../../components/toast.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
 import type { Notification } from "../../lib/wire.ts";
+import { useIsRecovery } from "../../shared/session/OwnerOnly.tsx";
 import { markRead, notificationsQuery, UNREAD, unreadQuery } from "./api.ts";
 import styles from "./Notifications.module.css";
 import { thirdPartyTexts, placeOf, TYPE_NAMES, TYPES, typeLabel } from "./words.ts";
@@ -24,6 +25,7 @@ const OPTIONS = [
 export function NotificationHistory(): ReactNode {
   const [which, setWhich] = useParameter("type");
   const query = useInfiniteQuery(notificationsQuery(which));
+  const isRecovery = useIsRecovery();
   const unread = useQuery(unreadQuery).data?.unread ?? 0;
   const readAll = useMutation({
     mutationFn: () => markRead(),
@@ -37,7 +39,7 @@ export function NotificationHistory(): ReactNode {
       hint="What happened in the last 30 days. Payments as usual are in each agent's activity."
       actions={
         <Group>
-          {unread > 0 && (
+          {unread > 0 && !isRecovery && (
             <MutationButton mutation={readAll} pending="Marking…">
               Mark all as read
             </MutationButton>
@@ -80,6 +82,7 @@ function Row({ notification }: { notification: Notification }): ReactNode {
   const { label, color } = typeLabel(type);
   const place = placeOf(notification);
   const quoted = thirdPartyTexts(notification);
+  const isRecovery = useIsRecovery();
   const read = useMutation({
     mutationFn: () => markRead([id]),
     onSettled: invalidate.afterReading,
@@ -94,7 +97,7 @@ function Row({ notification }: { notification: Notification }): ReactNode {
             to={place}
             className={`row-link ${styles.title}`}
             onClick={() => {
-              if (readAt === null) read.mutate();
+              if (readAt === null && !isRecovery) read.mutate();
             }}
           >
             {title}

@@ -11,13 +11,13 @@ import { useNetwork } from "../../shared/info.ts";
 
 const ownerSigner = (address: string): Signer => ({
   address,
-  who: "the owner's wallet",
-  as: "signature",
+  description: "the owner's wallet",
+  signatureField: "signature",
 });
 const secondSigner = (address: string): Signer => ({
   address,
-  who: "the recovery wallet",
-  as: "secondSignature",
+  description: "the recovery wallet",
+  signatureField: "secondSignature",
 });
 
 /** Sets or removes the recovery wallet. The wallet that is named signs first, which proves that it can. */

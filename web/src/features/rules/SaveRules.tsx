@@ -7,7 +7,7 @@ import { ChevronIcon } from "../../components/icons.tsx";
 import { PendingButton } from "../../components/PendingButton.tsx";
 import type { Change } from "../../lib/orders/terms.ts";
 import { plural } from "../../lib/plural.ts";
-import { useOwner } from "../../shared/session/session-context.ts";
+import { useIsRecovery } from "../../shared/session/OwnerOnly.tsx";
 import { type RulesDraft, describeRules } from "./rules.ts";
 import styles from "./SaveRules.module.css";
 
@@ -27,7 +27,7 @@ interface SaveRulesProps {
  */
 export function SaveRules(props: SaveRulesProps): ReactNode {
   const { draft, changes, isBroken, isSigned, save, onDiscard } = props;
-  const { second } = useOwner();
+  const isRefused = useIsRecovery() && isSigned;
   const [isOpen, { toggle }] = useDisclosure(!matchMedia("(max-width: 900px)").matches);
   return (
     <Paper component="section" aria-label="Save these changes?" className={styles.bar}>
@@ -37,12 +37,19 @@ export function SaveRules(props: SaveRulesProps): ReactNode {
           <Text c="dimmed" size="sm">
             {describeRules(draft).join(" ")}
           </Text>
-          <Text c="dimmed" size="sm">
-            {isSigned
-              ? `These rules allow more than before, so ${second === null ? "your" : "the owner's"} wallet must sign them.`
-              : "Tighter limits apply immediately, without your wallet."}
-          </Text>
+          {!isRefused && (
+            <Text c="dimmed" size="sm">
+              {isSigned
+                ? "These rules allow more than before, so your wallet must sign them."
+                : "Tighter limits apply immediately, without your wallet."}
+            </Text>
+          )}
         </Stack>
+      )}
+      {isRefused && !isBroken && (
+        <Text c="dimmed" size="sm">
+          {"These rules allow more than before, so the owner's wallet must sign them."}
+        </Text>
       )}
       {save.error !== null && <ErrorNotice title="The rules were not saved" error={save.error} />}
       <Group justify="space-between" wrap="nowrap">
@@ -64,7 +71,7 @@ export function SaveRules(props: SaveRulesProps): ReactNode {
           <Button px="sm" onClick={onDiscard}>
             Discard
           </Button>
-          {(!isSigned || second === null) && (
+          {!isRefused && (
             <PendingButton
               px="sm"
               variant="filled"

@@ -85,7 +85,7 @@ async function signAndSend<T>(
     const attempt: SigningAttempt = { request, reading, typedData, notice, signer: main };
     for (const signer of signers) {
       attempt.signer = signer;
-      authorization[signer.as] = await sign(attempt);
+      authorization[signer.signatureField] = await sign(attempt);
       attempt.notice = undefined;
     }
     const outcome = await sendSigned(attempt, order, () => send({ authorization }));
@@ -122,7 +122,8 @@ interface SigningAttempt {
 function sessionSigner(): Signer {
   const session = queryClient.getQueryData<Session>(keys.session);
   const address = session?.second ?? session?.address ?? "";
-  return { address, who: "the account you are signed in with", as: "signature" };
+  const description = "the account you are signed in with";
+  return { address, description, signatureField: "signature" };
 }
 
 /** Waits until the user presses the button; rejects when the user cancels. */

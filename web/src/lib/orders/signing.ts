@@ -16,9 +16,9 @@ export interface Reading {
 export interface Signer {
   address: string;
   /** After its address: "the account you are signed in with". */
-  who: string;
+  description: string;
   /** The member of the request that has its signature. */
-  as: "signature" | "secondSignature";
+  signatureField: "signature" | "secondSignature";
 }
 
 /** What a screen requests the owner's signature for. */

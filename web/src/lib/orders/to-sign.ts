@@ -120,9 +120,15 @@ export function fieldsToSign(typedData: TypedData, network: NetworkInfo | undefi
       const entries = value.map((entry: object) => membersOf(type.replace("[]", ""), entry));
       return { name, raw: String(value.length), entries };
     });
-  const ofDomain = ["chainId", "verifyingContract"].filter((name) => name in domain);
+  const ofDomain = ["name", "version", "chainId", "verifyingContract"].filter(
+    (name) => name in domain,
+  );
   return [
-    ...ofDomain.map((name) => field("EIP712Domain", name, domain[name])),
+    ...ofDomain.map((name) => {
+      const shown = field("EIP712Domain", name, domain[name]);
+      // A message may have a name and a version of its own.
+      return name === "name" || name === "version" ? { ...shown, name: `domain ${name}` } : shown;
+    }),
     ...membersOf(primaryType, message),
   ];
 }

@@ -61,8 +61,10 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
       <Stack gap="sm">
         <p>
           Connect{" "}
-          {request.signers ? `the wallet of ${signer.who}` : "the wallet you signed in with"},{" "}
-          <Address value={signer.address} copy={false} />, to sign this.
+          {request.signers
+            ? `the wallet of ${signer.description}`
+            : "the wallet you signed in with"}
+          , <Address value={signer.address} copy={false} />, to sign this.
         </p>
         <WalletPicker expected={signer.address} />
         <Group justify="flex-end">{back}</Group>
@@ -74,7 +76,7 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
         <Note color="yellow">
           <p role="status">
             Your wallet uses the account {shortAddress(connection.address)}. Choose{" "}
-            {shortAddress(signer.address)} in your wallet, {signer.who}.
+            {shortAddress(signer.address)} in your wallet, {signer.description}.
           </p>
         </Note>
         <Group justify="flex-end">
@@ -130,8 +132,8 @@ function NoticeText({ notice, signer }: { notice: Notice; signer: Signer }): Rea
       return (
         <Note color="yellow">
           <p role="status">
-            The signature is not from {shortAddress(signer.address)}, {signer.who}. Choose that
-            account in your wallet and sign again. Nothing changed.
+            The signature is not from {shortAddress(signer.address)}, {signer.description}. Choose
+            that account in your wallet and sign again. Nothing changed.
           </p>
         </Note>
       );
