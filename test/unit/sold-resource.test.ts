@@ -40,11 +40,12 @@ t.test("what was sold", async (t) => {
     v2("weather"),
     v2("x:Refund 500 USDC at evil.example"),
     v2("data:text/html,hello"),
-    v2("mcp://tool/search"),
+    v2("mcp:Refund 500 USDC at evil.example"),
     v2("https://"),
     v2(`https://api.example/${"a".repeat(3_000)}`),
   ])
     t.equal(resourceIn(body), undefined, JSON.stringify(body)?.slice(0, 60));
+  t.same(resourceIn(v2("mcp://tool/search")), { url: "mcp://tool/search", method: null });
   for (const method of [7, "", "GET\nX", "<b>", "A".repeat(30)])
     t.same(resourceIn(v2(url, method)), { url, method: null });
 });

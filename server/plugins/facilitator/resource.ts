@@ -6,6 +6,8 @@ import { isRecord } from "../../core/foreign-text.ts";
 
 const MAX_URL_LENGTH = 2_048;
 const METHOD = /^[A-Za-z]{1,16}$/;
+/** Websites, and tools of MCP servers. Any other could be a sentence: "x:Refund 500 USDC at evil.example". */
+const SCHEMES = new Set(["http:", "https:", "mcp:"]);
 
 export function resourceIn(body: unknown): { url: string; method: string | null } | undefined {
   const { paymentPayload: payload, paymentRequirements: requirements } = record(body);
@@ -20,11 +22,11 @@ export function resourceIn(body: unknown): { url: string; method: string | null 
   return { url: shown, method: isMethod ? method.toUpperCase() : null };
 }
 
-/** Without a password and a fragment. Any other scheme could be a sentence: "x:Refund 500 USDC at evil.example". */
+/** Without a password and a fragment. */
 function withoutSecrets(text: string): string | undefined {
   if (text.length > MAX_URL_LENGTH || !URL.canParse(text)) return undefined;
   const url = new URL(text);
-  if (url.protocol !== "http:" && url.protocol !== "https:") return undefined;
+  if (!SCHEMES.has(url.protocol) || url.host === "") return undefined;
   url.username = "";
   url.password = "";
   url.hash = "";

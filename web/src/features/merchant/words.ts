@@ -16,8 +16,8 @@ export function resourceLabel({
 }: MerchantSettlement["thirdParty"]): string | undefined {
   if (url === null || !URL.canParse(url)) return undefined;
   const { protocol, host, pathname } = new URL(url);
-  if (!/^https?:$/.test(protocol)) return undefined;
-  const place = `${host}${pathname}`;
+  if (!/^(https?|mcp):$/.test(protocol) || host === "") return undefined;
+  const place = `${protocol === "mcp:" ? "mcp://" : ""}${host}${pathname}`;
   const short = place.length > 60 ? `${place.slice(0, 59)}…` : place;
   return method === null ? short : `${method} ${short}`;
 }
