@@ -178,6 +178,15 @@ t.test("behind a proxy, which is one address, nothing is cut", async (t) => {
   for (const { socket } of all) socket.destroy();
 });
 
+t.test("a caller beside the proxies in the list has the usual limit", async (t) => {
+  const world = await testApp(t, { listen: true, env: { TRUST_PROXY: "192.0.2.7" } });
+  const all = await Promise.all(Array.from({ length: 1_200 }, () => open(t, world)));
+  await until(async () => (await cutOf(world, "too_many")) === 200, HANGS_MS);
+  for (const { socket } of all) socket.destroy();
+  await world.app.close();
+  t.ok(world.logs.some((line) => /"limit":1000,.*"closed":200/.test(line)));
+});
+
 t.test("slow readers", async (t) => {
   const world = await testApp(t, { listen: true, timings: { requestTimeoutMs: TIMEOUT_MS } });
   const owner = await signIn(world);
