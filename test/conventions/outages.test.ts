@@ -179,7 +179,8 @@ t.test("where Postgres' message is missing, its own word counts", async (t) => {
     const its = new URL(url);
     its.searchParams.set("options", `-c search_path=lacking,pg_catalog,public ${settings}`);
     const own = new Pool({ connectionString: its.href, max: 1 });
-    return readWritability(own).finally(() => own.end());
+    t.teardown(async () => own.end());
+    return readWritability(own);
   };
   t.equal(await stateWith(""), "writable");
   t.equal(await stateWith("-c default_transaction_read_only=on"), "it is read-only");
