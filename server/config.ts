@@ -5,7 +5,7 @@
 import { readFileSync } from "node:fs";
 import type { StaticDecode, TObject, TProperties } from "typebox";
 import { Value } from "typebox/value";
-import { isLoopbackHost } from "./core/client-address.ts";
+import { isLoopbackHost, isTrusted } from "./core/client-address.ts";
 import {
   CHAIN_SETTINGS,
   CONSTANT_NOW,
@@ -213,10 +213,10 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     /** How long a settle or spend waits for finality before it returns "pending". */
     settleWaitMs: env.SETTLE_WAIT_MS,
     rateLimits: env.RATE_LIMITS,
-    // A proxy is one address: a limit there would close its honest callers' connections.
-    connectionsPerAddress:
-      env.CONNECTIONS_PER_ADDRESS ??
-      (env.TRUST_PROXY === false ? CONNECTIONS_PER_CALLER : Number.POSITIVE_INFINITY),
+    connectionsPerAddress: env.CONNECTIONS_PER_ADDRESS ?? CONNECTIONS_PER_CALLER,
+    /** A trusted proxy is one address: a limit there would close its honest callers' connections. */
+    isLimited: (peer: string): boolean =>
+      env.CONNECTIONS_PER_ADDRESS !== undefined || !isTrusted(env.TRUST_PROXY, peer),
     trustProxy: env.TRUST_PROXY,
     /** Undefined: no e-mail is sent. */
     mail: env.SMTP_URL && env.MAIL_FROM && { ...env.SMTP_URL, from: env.MAIL_FROM },

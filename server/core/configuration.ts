@@ -280,9 +280,9 @@ const REQUESTS = {
     who: "an operator with more clients, or with unwanted ones.",
   }),
   CONNECTIONS_PER_ADDRESS: setting(wholeNumber(1, 99_999), {
-    usually: "1000; with `TRUST_PROXY` no limit",
+    usually: "1000; no limit for proxies in `TRUST_PROXY`",
     meaning:
-      "Connections that one address may hold. A proxy in front is one address, so with one its own limits apply. More are closed, counted in `purser_connections_cut_total`, and logged once a minute.",
+      "Connections that one address may hold. A proxy in front is one address, so its own limits apply; a number in `TRUST_PROXY` takes every address for a proxy. More are closed, counted in `purser_connections_cut_total`, and logged once a minute.",
     who: "an operator with busy clients behind one address, or whose port callers reach beside the proxy.",
   }),
   TRUST_PROXY: setting(readTrust, {

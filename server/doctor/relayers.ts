@@ -25,7 +25,7 @@ export async function checkRelayers(
         const known = rows.find(
           (row) => Number(row.chainId) === network.chainId && row.address === address.toLowerCase(),
         );
-        return checkLane(network, address, known);
+        return checkLane(network, address, { known, isFirstStart });
       }),
     ),
   );
@@ -57,17 +57,19 @@ interface LaneRow {
   gasPerDay: number;
 }
 
+/** What the database knows of a lane. */
+interface Records {
+  known: LaneRow | undefined;
+  isFirstStart: boolean;
+}
+
 /** A reserve of one day is too little to be noticed in time. */
 const LASTS = { warningDays: 7, wrongDays: 1 };
 const SINGLE_GAS = 170_000n;
 const STUCK_SECONDS = 120;
 
 /** Checks gas and nonce of one relayer's key on one chain. */
-async function checkLane(
-  network: Network,
-  address: string,
-  known: LaneRow | undefined,
-): Promise<Finding[]> {
+async function checkLane(network: Network, address: string, records: Records): Promise<Finding[]> {
   const check = `relayer ${network.id} ${address}`;
   const { rpc } = createChainClient(network);
   try {
@@ -80,7 +82,7 @@ async function checkLane(
           rpc.call<Hex>("eth_gasPrice", []).then(BigInt),
         ]);
         const balance = (Number(wei) / 1e18) * (Number(network.nativePriceAtomic) / 1e6);
-        const perDay = (known?.gasPerDay ?? 0) / 1e18;
+        const perDay = (records.known?.gasPerDay ?? 0) / 1e18;
         const days = perDay > 0 ? balance / perDay : Number.POSITIVE_INFINITY;
         const lasts =
           perDay > 0
@@ -94,7 +96,7 @@ async function checkLane(
             : days < LASTS.warningDays
               ? warning(check, says, todo)
               : ok(check, says);
-        return [gas, nonceOf(check, nonce, known)];
+        return [gas, nonceOf(check, nonce, records)];
       },
       { todo: "See the lines about its RPC endpoints." },
     );
@@ -103,8 +105,14 @@ async function checkLane(
   }
 }
 
-function nonceOf(check: string, onChain: bigint, known: LaneRow | undefined): Finding {
+function nonceOf(check: string, onChain: bigint, { known, isFirstStart }: Records): Finding {
   const name = `${check} nonces`;
+  if (isFirstStart && onChain > 0n)
+    return warning(
+      name,
+      `the chain has ${onChain} transactions of this key although this database is empty`,
+      "Check DATABASE_URL: the database in use may be another one. Otherwise the key was used before.",
+    );
   if (!known) return ok(name, `at ${onChain}, not used by this service yet`);
   const { nextNonce, pending, pendingSeconds } = known;
   if (onChain > nextNonce)

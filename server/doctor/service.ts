@@ -155,6 +155,12 @@ export async function checkPublicUrl(
           `a different server responds there (${answer.status})`,
           "Point it at this service.",
         );
+      if (isFirstStart)
+        return warning(
+          check,
+          "a service responds although this database is empty",
+          "Check DATABASE_URL: the database in use may be another one.",
+        );
       if (missing.length > 0)
         return warning(
           check,

@@ -6,7 +6,7 @@
 import type { LogFn, Logger } from "pino";
 import { ApiError } from "../errors.ts";
 import { ChainUnreachable } from "./chain/errors.ts";
-import { isDatabaseUnavailable } from "./db/pool.ts";
+import { isDatabaseUnavailable, sources } from "./db/pool.ts";
 
 type Outage = "database" | "chain";
 
@@ -35,7 +35,8 @@ export function outageLog(summaryMs = SUMMARY_MS) {
     const outage = isCounted && error instanceof Error ? outageOf(error) : undefined;
     if (outage === undefined) return method.apply(this, args);
     const own = fields instanceof Error ? { err: fields } : (fields as object);
-    outages[outage].add(`${String(text)} (${causeOf(error as Error)})`, (leftOut) =>
+    const kind = `${String(text)} (${[...networkOf(this, own), causeOf(error as Error)].join(", ")})`;
+    outages[outage].add(kind, (leftOut) =>
       method.call(this, { ...own, outage, ...(leftOut && { leftOut }) }, text as string),
     );
   };
@@ -55,13 +56,20 @@ function outageOf(error: Error): Outage | undefined {
   return undefined;
 }
 
-/** The innermost error, without numbers: these differ between two lines about the same cause. */
+/** Of the line itself, or of the part that writes it. */
+function networkOf(log: Logger, own: object): string[] {
+  const { network } = { ...log.bindings(), ...own } as { network?: unknown };
+  return typeof network === "string" ? [network] : [];
+}
+
+/**
+ * The innermost error: its code, or its message without numbers, which differ between two lines about the same cause.
+ * The code of one of our own errors is the same for many causes.
+ */
 function causeOf(error: Error): string {
-  let link = error;
-  for (let depth = 0; link.cause instanceof Error && depth < 8; depth += 1) link = link.cause;
-  const { code } = link as { code?: unknown };
-  const text = typeof code === "string" ? code : (link.message.split("\n")[0] ?? "");
-  return text.replaceAll(/0x[0-9a-f]+|\d+/gi, "#");
+  const { error: link, code, originalCode } = sources(error).at(-1) ?? { error };
+  const known = originalCode ?? (link instanceof ApiError ? undefined : code);
+  return known ?? (link.message.split("\n")[0] ?? "").replaceAll(/0x[0-9a-f]+|\d+/gi, "#");
 }
 
 type Write = (leftOut?: Record<string, number>) => void;

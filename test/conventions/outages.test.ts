@@ -1,10 +1,12 @@
 // Goal: outages of database or chain get clear responses and show in /api/ready; the service recovers by itself.
+import { Pool } from "pg";
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { buildApp } from "../../server/app.ts";
 import { loadConfig } from "../../server/config.ts";
 import { TokenDomainMismatch } from "../../server/infra/chain/index.ts";
 import { MIGRATION_LOCK_KEY } from "../../server/infra/db/migrate.ts";
+import { readWritability } from "../../server/infra/db/settings.ts";
 import { rpc } from "../../server/local/anvil.ts";
 import { readCommit } from "../../server/local/bootstrap.mjs";
 import { freePort } from "../../server/local/free-port.ts";
@@ -61,110 +63,127 @@ async function requestsOf({ chain, agent, owner, payee }: AgentWorld) {
   ];
 }
 
-t.test("Postgres becomes unreachable and comes back", async (t) => {
+t.test("the compiled service, without its chain and without Postgres", async (t) => {
   const world = await agentWorld(t);
+  const { chain, agent, payee } = world;
   const address = new URL(world.database.url);
   const gate = await tcpGate(t, { host: address.hostname, port: Number(address.port) });
   address.port = String(gate.port);
   address.hostname = "127.0.0.1";
   const database = { ...world.database, url: address.href };
+  await chain.stop();
   const service = await builtService(t, { ...world, database });
   const { call, logs } = service;
-  await until(async () => (await ready(service)).status === 200, 60_000);
-  const health = await call("/api/health");
-  t.match(health.body, { commit: readCommit(), builtAt: /^20\d\d-/ }, "what was compiled");
-
-  await gate.shut();
-  for (const { path, options, expected } of await requestsOf(world)) {
-    const { status, headers, body } = await call(path, options);
-    t.match({ status, body }, expected, `${path}: ${JSON.stringify(body)}`);
-    if (status === 503) t.equal(headers.get("retry-after"), "2", path);
-  }
-  const notReady = await ready(service);
-  t.equal(notReady.status, 503);
-  t.equal(notReady.body.parts["database"]?.ok, false, "names the part");
-  t.equal((await call("/api/health")).status, 200, "health stays up");
-
-  await t.test("the log has one line a second, and counts the others", async (t) => {
-    const BURST = 200;
-    const from = logs.length;
-    const isOurs = ({ outage, msg }: Record<string, unknown>): boolean =>
-      outage === "database" && msg === "request failed";
-    await Promise.all(Array.from({ length: BURST }, () => call("/api/auth/nonce")));
-    const lines = () => logs.slice(from).filter(({ outage }) => outage === "database");
-    const counted = (): number =>
-      lines().filter(isOurs).length +
-      lines()
-        .flatMap(({ leftOut }) => Object.entries((leftOut ?? {}) as Record<string, number>))
-        .flatMap(([kind, count]) => (kind.startsWith("request failed (") ? [count] : []))
-        .reduce((sum, count) => sum + count, 0);
-    // Each is written or counted.
-    await until(() => counted() >= BURST);
-    t.ok(lines().length < BURST / 4, `${lines().length} lines of ${BURST} failed requests`);
-  });
-
-  await gate.open();
-  await until(async () => (await call("/api/auth/nonce")).status === 200);
-  await until(async () => (await ready(service)).status === 200);
-
-  await t.test("it becomes read-only", async (t) => {
-    const { pool } = world.database;
-    const name = address.pathname.slice(1);
-    const make = async (value: string): Promise<void> => {
-      await pool.query(`BEGIN READ WRITE; ALTER DATABASE ${name} ${value}; COMMIT`);
-      // Open connections keep their setting.
-      await pool.query(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
-      );
-    };
-    const detail = async () => (await ready(service)).body.parts["database"]?.detail;
-    await make("SET default_transaction_read_only = on");
-    await until(async () => (await detail()) === "cannot write: it is read-only", 30_000);
-    t.equal((await ready(service)).status, 503);
-    const spend = () =>
-      call("/api/agents/spend", {
-        method: "POST",
-        headers: world.agent.headers,
-        body: JSON.stringify({ recipient: world.payee, amount: "0.01" }),
-      });
-    t.match(await spend(), { status: 503, body: { code: "service_unavailable" } });
-    await make("RESET default_transaction_read_only");
-    await until(async () => (await ready(service)).status === 200, 30_000);
-    t.equal((await spend()).status, 200);
-  });
-});
-
-t.test("the RPC endpoint is unreachable at boot, becomes reachable, and fails again", async (t) => {
-  const world = await agentWorld(t);
-  const { chain, agent, payee } = world;
-  await chain.stop();
-  const service = await builtService(t, world);
-  const { call, logs } = service;
-  const down = await ready(service);
-  t.equal(down.status, 503);
-  t.equal(down.body.parts[`chain:eip155:${chain.chainId}`]?.ok, false);
-  t.equal(down.body.parts["database"]?.ok, true, "the other parts work");
-  t.equal((await call("/api/health")).status, 200);
-  const info = (await call("/api/info")).body as { networks?: { blockHeight: unknown }[] };
-  t.equal(info.networks?.[0]?.blockHeight, null);
-
-  await chain.start();
-  await until(async () => (await ready(service)).status === 200, 60_000);
-  await chain.stop();
-  await until(async () => (await ready(service)).status === 503);
   const spend = () =>
     call("/api/agents/spend", {
       method: "POST",
       headers: agent.headers,
       body: JSON.stringify({ recipient: payee, amount: "0.01" }),
     });
-  await until(async () => (await spend()).body["code"] === "chain_unavailable", 20_000);
-  const from = logs.length;
-  const BURST = 50;
-  await Promise.all(Array.from({ length: BURST }, () => spend()));
-  const lines = () => logs.slice(from).filter(({ outage }) => outage === "chain");
-  await until(() => lines().some(({ leftOut }) => leftOut !== undefined));
-  t.ok(lines().length < BURST / 4, `${lines().length} lines of ${BURST} refused payments`);
+
+  await t.test(
+    "the RPC endpoint is unreachable at boot, becomes reachable, and fails again",
+    async (t) => {
+      const down = await ready(service);
+      t.equal(down.status, 503);
+      t.equal(down.body.parts[`chain:eip155:${chain.chainId}`]?.ok, false);
+      t.equal(down.body.parts["database"]?.ok, true, "the other parts work");
+      t.equal((await call("/api/health")).status, 200);
+      const info = (await call("/api/info")).body as { networks?: { blockHeight: unknown }[] };
+      t.equal(info.networks?.[0]?.blockHeight, null);
+
+      await chain.start();
+      await until(async () => (await ready(service)).status === 200, 60_000);
+      await chain.stop();
+      await until(async () => (await ready(service)).status === 503);
+      await until(async () => (await spend()).body["code"] === "chain_unavailable", 20_000);
+      const from = logs.length;
+      const BURST = 50;
+      await Promise.all(Array.from({ length: BURST }, () => spend()));
+      const lines = () => logs.slice(from).filter(({ outage }) => outage === "chain");
+      await until(() => lines().some(({ leftOut }) => leftOut !== undefined));
+      t.ok(lines().length < BURST / 4, `${lines().length} lines of ${BURST} refused payments`);
+
+      await chain.start();
+      await until(async () => (await ready(service)).status === 200, 60_000);
+    },
+  );
+
+  await t.test("Postgres becomes unreachable and comes back", async (t) => {
+    const health = await call("/api/health");
+    t.match(health.body, { commit: readCommit(), builtAt: /^20\d\d-/ }, "what was compiled");
+
+    await gate.shut();
+    for (const { path, options, expected } of await requestsOf(world)) {
+      const { status, headers, body } = await call(path, options);
+      t.match({ status, body }, expected, `${path}: ${JSON.stringify(body)}`);
+      if (status === 503) t.equal(headers.get("retry-after"), "2", path);
+    }
+    const notReady = await ready(service);
+    t.equal(notReady.status, 503);
+    t.equal(notReady.body.parts["database"]?.ok, false, "names the part");
+    t.equal((await call("/api/health")).status, 200, "health stays up");
+
+    await t.test("the log has one line a second, and counts the others", async (t) => {
+      const BURST = 200;
+      const from = logs.length;
+      const isOurs = ({ outage, msg }: Record<string, unknown>): boolean =>
+        outage === "database" && msg === "request failed";
+      await Promise.all(Array.from({ length: BURST }, () => call("/api/auth/nonce")));
+      const lines = () => logs.slice(from).filter(({ outage }) => outage === "database");
+      const counted = (): number =>
+        lines().filter(isOurs).length +
+        lines()
+          .flatMap(({ leftOut }) => Object.entries((leftOut ?? {}) as Record<string, number>))
+          .flatMap(([kind, count]) => (kind.startsWith("request failed (") ? [count] : []))
+          .reduce((sum, count) => sum + count, 0);
+      // Each is written or counted.
+      await until(() => counted() >= BURST);
+      t.ok(lines().length < BURST / 4, `${lines().length} lines of ${BURST} failed requests`);
+    });
+
+    await gate.open();
+    await until(async () => (await call("/api/auth/nonce")).status === 200);
+    await until(async () => (await ready(service)).status === 200);
+
+    await t.test("it becomes read-only", async (t) => {
+      const { pool } = world.database;
+      const name = address.pathname.slice(1);
+      const make = async (value: string): Promise<void> => {
+        await pool.query(`BEGIN READ WRITE; ALTER DATABASE ${name} ${value}; COMMIT`);
+        // Open connections keep their setting.
+        await pool.query(
+          "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        );
+      };
+      const detail = async () => (await ready(service)).body.parts["database"]?.detail;
+      await make("SET default_transaction_read_only = on");
+      await until(async () => (await detail()) === "cannot write: it is read-only", 30_000);
+      t.equal((await ready(service)).status, 503);
+      t.match(await spend(), { status: 503, body: { code: "service_unavailable" } });
+      await make("RESET default_transaction_read_only");
+      await until(async () => (await ready(service)).status === 200, 30_000);
+      t.equal((await spend()).status, 200);
+    });
+  });
+});
+
+t.test("where Postgres' message is missing, its own word counts", async (t) => {
+  const { url, pool } = await testDatabase(t);
+  await pool.query(
+    `CREATE SCHEMA lacking;
+     CREATE FUNCTION lacking.pg_logical_emit_message(boolean, text, text) RETURNS pg_lsn LANGUAGE plpgsql
+       AS $$ BEGIN RAISE EXCEPTION 'not supported' USING ERRCODE = '0A000'; END $$`,
+  );
+  const stateWith = async (settings: string) => {
+    const its = new URL(url);
+    its.searchParams.set("options", `-c search_path=lacking,pg_catalog,public ${settings}`);
+    const own = new Pool({ connectionString: its.href, max: 1 });
+    t.teardown(async () => own.end());
+    return readWritability(own);
+  };
+  t.equal(await stateWith(""), "writable");
+  t.equal(await stateWith("-c default_transaction_read_only=on"), "it is read-only");
 });
 
 t.test('on a fresh chain, no authorization is "not yet valid"', async (t) => {

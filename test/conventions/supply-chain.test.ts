@@ -96,6 +96,9 @@ t.test("the pipelines use pinned actions, and build, test and describe the image
     t.match(pipelineText, /\.ci\/run\b/, file);
     // It builds the image, and fails where no engine runs.
     t.match(pipelineText, /\.ci\/image-test(?! --allow-no-engine)/, file);
+    // What is tested and what is published have the same build time.
+    t.match(pipelineText, /BUILT_AT=\$\(date .*\.ci\/image-test/, file);
+    t.equal(pipelineText.split("$(date").length, 2, file);
     t.match(
       pipelineText,
       /buildx build -f server\/Dockerfile --build-arg NODE_IMAGE --build-arg COMMIT --build-arg BUILT_AT/,

@@ -119,6 +119,29 @@ t.test("before the first start", async (t) => {
   areas = [...AREAS];
 });
 
+t.test("an empty database beside the one in use", async (t) => {
+  areas = ["url", "relayers"];
+  const wrongDatabase = { DATABASE_URL: await emptyDatabase(t) };
+  await expectFinding(
+    t,
+    "warning",
+    /^PUBLIC_URL /,
+    /although this database is empty/,
+    wrongDatabase,
+  );
+  const [used] = chain.accounts;
+  if (!used) throw new Error("no account");
+  const hash = await chain
+    .walletClient(used)
+    .sendTransaction({ to: chain.admin.address, value: 1n });
+  await chain.publicClient.waitForTransactionReceipt({ hash });
+  await expectFinding(t, "warning", /^relayer .* nonces$/, /has 1 transactions of this key/, {
+    ...wrongDatabase,
+    RELAYER_PRIVATE_KEYS: used.privateKey,
+  });
+  areas = [...AREAS];
+});
+
 t.test("a healthy deployment", async (t) => {
   let findings: Finding[] = [];
   let rest: Finding[] = [];

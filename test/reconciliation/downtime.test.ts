@@ -1,6 +1,7 @@
 // Goal: after long downtime, a reorganisation or the restore of an old database, nothing is missed or paid twice,
 // and the limits count everything.
 import { randomBytes } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { Client } from "pg";
 import type { Address } from "viem";
@@ -12,6 +13,7 @@ import {
   placeHold,
   readHold,
 } from "../../server/plugins/reconciliation/hold-store.ts";
+import { closeLaneDifference } from "../../server/plugins/reconciliation/store.ts";
 import { lowerNextNonce } from "../../server/plugins/settlement/lane-store.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
@@ -231,6 +233,52 @@ t.test("a restore rings once for all lost nonces, and the alarm ends by itself",
     t.equal(rings(), 2);
   }
   await assertLedgerEqualsChain(t, now);
+});
+
+t.test("each network times its own lanes, whose keys and nonces are the same", async (t) => {
+  const other = await testChain(t, { chainId: 5042 });
+  const world = await testApp(t, {
+    timings: RECONCILIATION_TIMINGS,
+    env: { NETWORKS: "eip155:5042002,eip155:5042", RPC_URL_5042: other.rpcUrl },
+  });
+  const { app, chain, config } = world;
+  const both = [chain, other];
+  for (const each of both) await reconcile({ app, chain: each });
+  const hashes = await Promise.all(
+    both.map((each) =>
+      each.walletClient(chain.relayer).sendTransaction({ to: chain.admin.address, value: 1n }),
+    ),
+  );
+  for (const [index, each] of both.entries()) {
+    const hash = hashes[index] ?? "0x";
+    await each.publicClient.waitForTransactionReceipt({ hash });
+    await each.testClient.mine({ blocks: 5 });
+  }
+  const noted = async () => {
+    const { rows } = await world.database.pool.query<{ chain: string }>(
+      "SELECT chain_id::text AS chain FROM ledger_differences WHERE kind = 'relayer_nonce' ORDER BY 1",
+    );
+    return rows.map((row) => Number(row.chain));
+  };
+  const WAIT_MS = 300;
+  await reconcile(world);
+  await delay(WAIT_MS);
+  config.timings.reconcileAbsentMs = WAIT_MS;
+  // Its first look, however long the other network has lacked the same nonce of the same key.
+  await reconcile({ app, chain: other });
+  t.same(await noted(), []);
+  await reconcile(world);
+  t.same(await noted(), [chain.chainId]);
+  await until(async () => {
+    await reconcile({ app, chain: other });
+    return (await noted()).length === 2;
+  }, 30_000);
+
+  const lane = chain.relayer.address.toLowerCase();
+  const close = (openMs: number) =>
+    closeLaneDifference(app.prisma, chain.chainId, { lane, openMs });
+  t.equal(await close(600_000), false, "not before it was open for so long, in any process");
+  t.equal(await close(0), true);
 });
 
 t.test("a hold after a restore applies to all replicas, whenever they start", async (t) => {

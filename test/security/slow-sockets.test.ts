@@ -178,6 +178,16 @@ t.test("behind a proxy, which is one address, nothing is cut", async (t) => {
   for (const { socket } of all) socket.destroy();
 });
 
+t.test("a caller beside the proxies in the list has the usual limit", async (t) => {
+  const world = await testApp(t, { listen: true, env: { TRUST_PROXY: "192.0.2.7" } });
+  const all = await Promise.all(Array.from({ length: 1_200 }, () => open(t, world)));
+  await until(() => all.filter(({ socket }) => !socket.closed).length <= 1_000, HANGS_MS);
+  t.ok((await cutOf(world, "too_many")) > 0);
+  for (const { socket } of all) socket.destroy();
+  await world.app.close();
+  t.ok(world.logs.some((line) => /"key":"CONNECTIONS_PER_ADDRESS","limit":1000,/.test(line)));
+});
+
 t.test("slow readers", async (t) => {
   const world = await testApp(t, { listen: true, timings: { requestTimeoutMs: TIMEOUT_MS } });
   const owner = await signIn(world);

@@ -19,8 +19,13 @@ t.test("the image's labels", async (t) => {
 
 t.test("the commit", async (t) => {
   t.same(BUILD, { commit: "source", builtAt: null }, "the sources run directly");
+  const { PURSER_COMMIT } = process.env;
+  t.teardown(() => {
+    if (PURSER_COMMIT === undefined) delete process.env["PURSER_COMMIT"];
+    else process.env["PURSER_COMMIT"] = PURSER_COMMIT;
+  });
+  delete process.env["PURSER_COMMIT"];
   t.match(readCommit(), /^([0-9a-f]{40}(-dirty)?|unknown)$/);
   process.env["PURSER_COMMIT"] = "abc";
-  t.teardown(() => delete process.env["PURSER_COMMIT"]);
   t.equal(readCommit(), "abc", "in the build of an image, which has no checkout");
 });

@@ -182,6 +182,19 @@ t.test("TRUST_PROXY accepts only explicit proxies", async (t) => {
   );
 });
 
+t.test("a trusted proxy has no limit of connections unless one is set", async (t) => {
+  const limited = (env: Record<string, string>, peers: string[]) =>
+    peers.filter(loadConfig({ ...production, ...env }).isLimited);
+  const TRUST_PROXY = "10.0.0.0/8, 192.0.2.7, 2001:db8::/32, loopback, uniquelocal";
+  const proxies = ["10.1.2.3", "::ffff:10.1.2.3", "192.0.2.7", "2001:DB8::1", "127.0.0.1", "::1"];
+  const more = ["192.168.1.1", "fd00::1"];
+  const others = ["192.0.2.8", "11.0.0.1", "2001:db9::1", "fe80::1", "nonsense", ""];
+  t.same(limited({ TRUST_PROXY }, [...proxies, ...more, ...others]), others);
+  t.same(limited({ TRUST_PROXY: "1" }, [...proxies, ...others]), []);
+  t.same(limited({}, proxies), proxies);
+  t.same(limited({ TRUST_PROXY, CONNECTIONS_PER_ADDRESS: "20" }, proxies), proxies);
+});
+
 t.test("RATE_LIMITS changes the named limits and no others", async (t) => {
   const { rateLimits } = loadConfig({ RATE_LIMITS: "spend=12, sign-in=3" });
   t.equal(rateLimits.spend.perMinute, 12);

@@ -53,6 +53,37 @@ t.test("the first line of each kind is written, the others are counted", async (
   });
 });
 
+t.test("each cause is seen: code, detail and network", async (t) => {
+  const { log, lines } = newLog();
+  const states = ["53300", "53100", "58030"];
+  for (const state of states) {
+    const refusal = Object.assign(new Error("refused"), { code: state });
+    // As Prisma reports it.
+    const cause = { originalCode: state, kind: "postgres" };
+    const driverAdapterError = new Error("DriverAdapterError", { cause });
+    const ofPrisma = Object.assign(new Error("Invalid"), {
+      code: "P2010",
+      meta: { driverAdapterError },
+    });
+    for (const err of [refusal, ofPrisma]) log.warn({ err }, `${err.message} failed`);
+  }
+  t.equal(lines.length, 2 * states.length);
+  const details = [
+    "USDC has not been verified yet.",
+    "Payments wait for 60 s.",
+    "Payments wait for 61 s.",
+  ];
+  for (const detail of details)
+    log.warn({ err: new ApiError("chain_unavailable", { detail }) }, "request failed");
+  t.equal(lines.length, 2 * states.length + 2, "a number alone is no other cause");
+  const before = lines.length;
+  for (const network of ["eip155:1", "eip155:2"]) {
+    log.warn({ err: chainDown(), network }, "lane interrupted");
+    log.child({ network }).warn({ err: chainDown() }, "read interrupted");
+  }
+  t.equal(lines.length, before + 4);
+});
+
 t.test("what is no outage, or is an alarm, is always written", async (t) => {
   const { log, lines } = newLog();
   for (let count = 0; count < 3; count += 1) {

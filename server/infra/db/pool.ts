@@ -219,7 +219,7 @@ interface Source {
 }
 
 /** The error, its causes, and the driver's error that Prisma keeps in `meta`. */
-function sources(error: unknown, depth = 0): Source[] {
+export function sources(error: unknown, depth = 0): Source[] {
   if (!(error instanceof Error) || depth > 4) return [];
   const { code, cause, meta } = error as Error & {
     code?: unknown;

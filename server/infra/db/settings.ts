@@ -155,29 +155,40 @@ export function describeDurability({ waitsForStandby, waiting }: Durability): st
   return waitsForStandby ? "answers; every commit waits for a standby" : "answers";
 }
 
+/** 42883: no such function. 42501: this role may not call it. 0A000: not supported. */
+const LACKS_MESSAGE = new Set(["42883", "42501", "0A000"]);
+
 /**
  * Whether the database can write. Leaves nothing in any table: it writes a message of a few bytes to the WAL and waits
  * until it is on the disk, and 10,000 numbers that do not fit into memory go through a temporary file on the disk of
- * the tables. A standby that does not confirm is reported elsewhere.
+ * the tables. A standby that does not confirm is reported elsewhere. A service that is only compatible with Postgres may
+ * lack the message: there, only its own word that it is read-only counts.
  */
 export async function readWritability(
   pool: Pool,
 ): Promise<"writable" | "it is read-only" | "its disk is full"> {
+  // SQL: a setting.
+  const readOnly = `SELECT current_setting('transaction_read_only') AS "readOnly"`;
+  const read = async (sql: Pick<Sql, "query">, text: string) => {
+    const { rows } = await sql.query<{ readOnly: string }>(text);
+    return rows[0]?.readOnly === "on" ? "it is read-only" : "writable";
+  };
   try {
     return await inTransaction(pool, async (sql) => {
       // SQL: for this transaction only.
       await sql.query(
         "SET LOCAL synchronous_commit = local; SET LOCAL work_mem = '64kB'; SET LOCAL temp_tablespaces = ''",
       );
-      // SQL: a setting, a message to nobody, and a temporary file.
-      const { rows } = await sql.query<{ readOnly: string }>(
-        `SELECT current_setting('transaction_read_only') AS "readOnly",
-                pg_logical_emit_message(true, 'purser', 'ready'), (SELECT count(*) FROM generate_series(1, 10000))`,
+      // SQL: also a message to nobody, and a temporary file.
+      return read(
+        sql,
+        `${readOnly}, pg_logical_emit_message(true, 'purser', 'ready'), (SELECT count(*) FROM generate_series(1, 10000))`,
       );
-      return rows[0]?.readOnly === "on" ? "it is read-only" : "writable";
     });
   } catch (error) {
-    if (sqlState(error) === DISK_FULL) return "its disk is full";
+    const state = sqlState(error) ?? "";
+    if (state === DISK_FULL) return "its disk is full";
+    if (LACKS_MESSAGE.has(state)) return read(pool, readOnly);
     throw error;
   }
 }

@@ -9,9 +9,12 @@ export default fp(
   async (app) => {
     app.setErrorHandler((error: FastifyError, request, reply) => {
       const apiError = toApiError(error);
-      // An outcome that is not known yet is no fault, so it is logged without a stack.
+      // An outcome that is not known yet is no fault, so it is logged without a stack unless something failed.
       if (apiError.code === "payment_status_unknown")
-        request.log.warn({ code: apiError.code }, "the outcome of a payment is not known yet");
+        request.log.warn(
+          { code: apiError.code, err: apiError.cause && error },
+          "the outcome of a payment is not known yet",
+        );
       else if (apiError.status >= 500)
         request.log[apiError.code === "internal_error" ? "error" : "warn"](
           { err: error, code: apiError.code },

@@ -1,8 +1,8 @@
 /**
  * Limits on connections: how many one address may hold, how long a request may take to arrive and a response to be
  * read, and the response to bytes that are not HTTP. Connections are counted by the address of the peer: behind a proxy
- * that is the proxy, whose own limits then apply to its clients, so there is no limit unless CONNECTIONS_PER_ADDRESS is
- * set.
+ * that is the proxy, whose own limits then apply to its clients, so a trusted proxy has no limit unless
+ * CONNECTIONS_PER_ADDRESS is set.
  */
 import type { Socket } from "node:net";
 import fp from "fastify-plugin";
@@ -48,7 +48,8 @@ const limitOf = (key: string, limit: number, text: string) => ({
 export default fp(
   async (app) => {
     const { requestTimeoutMs } = app.config.timings;
-    const connectionsPerAddress = shareOf(app.config.connectionsPerAddress, app.config);
+    const { connectionsPerAddress, isLimited } = app.config;
+    const share = shareOf(connectionsPerAddress, app.config);
     const cut = new Counter({
       name: "purser_connections_cut_total",
       help: "Connections that the service closed: too many from one address, too many in all, or a response not read in time",
@@ -87,7 +88,7 @@ export default fp(
     server.on("connection", (socket: Socket) => {
       const bucket = addressBucket(socket.remoteAddress ?? "");
       const count = (perAddress.get(bucket) ?? 0) + 1;
-      if (count > connectionsPerAddress) {
+      if (count > share && isLimited(socket.remoteAddress ?? "")) {
         note("too_many", socket.remoteAddress);
         socket.destroy();
         return;

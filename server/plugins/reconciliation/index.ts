@@ -83,7 +83,6 @@ export default fp(
     const owner = newId("req");
     const { timings } = app.config;
     const closing = new AbortController();
-    const timeouts = new Timeouts(timings);
     const loops: Promise<void>[] = [];
     const reconciliation = new Map<number, ChainReconciliation>();
     for (const chain of app.chains.all) reconciliation.set(chain.network.chainId, open(chain));
@@ -121,6 +120,8 @@ export default fp(
     function open(chain: ChainClient): ChainReconciliation {
       const { network, client, rpc } = chain;
       const { chainId } = network;
+      // One for each chain: keys and wallets have the same addresses on all of them.
+      const timeouts = new Timeouts(timings);
       const log = app.log.child({ part: "reconciliation", network: network.id });
       const key = { chainId, asset: network.usdc.address.toLowerCase() as Address };
       const receipts = new Map<Hex, RpcReceipt>();
@@ -229,7 +230,8 @@ export default fp(
               rows,
               repair: repairFinding,
               agreed: async (lane) => {
-                if (await store.closeLaneDifference(app.prisma, chainId, lane))
+                const openMs = timings.reconcileAgreedMs;
+                if (await store.closeLaneDifference(app.prisma, chainId, { lane, openMs }))
                   log.warn(
                     { lane },
                     "the ledger and the chain agree on this relayer's nonce again",

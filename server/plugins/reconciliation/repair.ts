@@ -178,7 +178,8 @@ async function prove(deps: RepairDeps, finding: Finding): Promise<Proven> {
     case "payment_other":
       return row && txHash ? proveOther(deps, row, txHash) : "wait";
     default:
-      // The rows are right: the problem is outside, and only a person can close it.
+      // The rows are right: the problem is outside. A relayer's nonce ends by itself (lanes.ts); the others, a person
+      // closes.
       return async () => kind === "incoming_gone";
   }
 }

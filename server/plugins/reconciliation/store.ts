@@ -226,11 +226,23 @@ function noncesOf(detail: unknown): { last: bigint; count: number } {
   return { last: BigInt(lastNonce), count };
 }
 
-/** True if a difference of this lane was open. */
-export async function closeLaneDifference(db: Db, chainId: number, lane: string): Promise<boolean> {
+/**
+ * True if a difference of this lane was open for so long. How long they agree is known only in the process, which may
+ * just have taken over from one that opened it.
+ */
+export async function closeLaneDifference(
+  db: Db,
+  chainId: number,
+  { lane, openMs }: { lane: string; openMs: number },
+): Promise<boolean> {
+  const now = await databaseNow(db);
   const { count } = await db.ledgerDifference.updateMany({
-    where: { ...ofLane(chainId, lane), healedAt: null },
-    data: { healedAt: await databaseNow(db) },
+    where: {
+      ...ofLane(chainId, lane),
+      healedAt: null,
+      seenAt: { lte: secondsAfter(now, -openMs / 1_000) },
+    },
+    data: { healedAt: now },
   });
   return count > 0;
 }

@@ -235,6 +235,13 @@ const QUEUE_CHANNEL = "purser_queue";
 /** The notification follows the work: once soon after, and once more for a caller that commits late. */
 const ANNOUNCE_AFTER_MS = [15, 150];
 
+/** Every line names its network. */
+const logOf = ({ id: network }: NetworkConfig, log: EngineLog): EngineLog => ({
+  info: (fields, message) => log.info({ network, ...fields }, message),
+  warn: (fields, message) => log.warn({ network, ...fields }, message),
+  error: (fields, message) => log.error({ network, ...fields }, message),
+});
+
 /** Assembles the engine without HTTP. Used by the plugin and by the crash tests. */
 export class RunningEngine {
   readonly settlement: SettlementEngine;
@@ -249,9 +256,9 @@ export class RunningEngine {
     this.#deps = deps;
     const owner = `${hostname()}:${process.pid}:${randomUUID()}`;
     this.chains = new Map(
-      deps.chains.map(({ network, rpc, heads, isVerified, meter }) => [
-        network.chainId,
-        new ChainEngine({
+      deps.chains.map(({ network, rpc, heads, isVerified, meter }) => {
+        const log = logOf(network, deps.log);
+        const chain = new ChainEngine({
           signers: deps.signers,
           isVerified,
           ctx: {
@@ -259,18 +266,19 @@ export class RunningEngine {
             rpc,
             heads,
             pool: deps.pool,
-            batcher: new Batcher({ network, rpc, log: deps.log }),
+            batcher: new Batcher({ network, rpc, log }),
             search: deps.search ?? DEFAULT_SEARCH,
             timings: deps.timings,
-            log: deps.log,
+            log,
             meter,
             fault: deps.fault ?? (async () => undefined),
             gasCapPerItem: deps.gasCapPerItem,
             feeCaps: feeCapsOf(network),
             owner,
           },
-        }),
-      ]),
+        });
+        return [network.chainId, chain];
+      }),
     );
     this.waiters = new Waiters({
       load: (ids) => settlements.findSettlements(deps.pool, ids),

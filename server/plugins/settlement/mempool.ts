@@ -154,7 +154,10 @@ export class Mempool {
       if (kind === "already_known" || kind === "sent_not_mined") return this.#taken(slot, latest);
       // The result is unknown: nothing changes.
       if (kind === "unreachable")
-        return ctx.log.warn(about, "sent a transaction but got no response; it may have arrived");
+        return ctx.log.warn(
+          { ...about, err: error },
+          "sent a transaction but got no response; it may have arrived",
+        );
       if (isPermanentRefusal(kind)) {
         slot.refusals ??= { count: 0, sinceMs: slot.lastSentMs };
         slot.refusals.count += 1;
