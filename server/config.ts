@@ -3,9 +3,10 @@
  * and throws one `ConfigError` that lists every problem, so that an operator can fix them together.
  */
 import { readFileSync } from "node:fs";
+import { compile } from "@fastify/proxy-addr";
 import type { StaticDecode, TObject, TProperties } from "typebox";
 import { Value } from "typebox/value";
-import { isLoopbackHost, isTrusted } from "./core/client-address.ts";
+import { isLoopbackHost, type Trust } from "./core/client-address.ts";
 import {
   CHAIN_SETTINGS,
   CONSTANT_NOW,
@@ -57,6 +58,16 @@ export function missingServices(config: Config): { postgres: boolean; chain: boo
     postgres: config.databaseUrl === undefined,
     chain: config.networks.some((network) => network.rpcUrls.length === 0),
   };
+}
+
+/**
+ * Tells whether a connection comes from one of our proxies, as Fastify does. A number of proxies trusts every
+ * connection's peer.
+ */
+function proxiesOf(trust: Trust): (peer: string) => boolean {
+  if (trust === false) return () => false;
+  const isTrusted = typeof trust === "function" ? trust : compile(trust);
+  return (peer) => isTrusted(peer, 0);
 }
 
 /** Where callers connect directly. */
@@ -171,6 +182,7 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     throw new ConfigError(problems);
   }
 
+  const isProxy = proxiesOf(env.TRUST_PROXY);
   return {
     mode,
     host: env.HOST,
@@ -216,7 +228,7 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     connectionsPerAddress: env.CONNECTIONS_PER_ADDRESS ?? CONNECTIONS_PER_CALLER,
     /** A trusted proxy is one address: a limit there would close its honest callers' connections. */
     isLimited: (peer: string): boolean =>
-      env.CONNECTIONS_PER_ADDRESS !== undefined || !isTrusted(env.TRUST_PROXY, peer),
+      env.CONNECTIONS_PER_ADDRESS !== undefined || !isProxy(peer),
     trustProxy: env.TRUST_PROXY,
     /** Undefined: no e-mail is sent. */
     mail: env.SMTP_URL && env.MAIL_FROM && { ...env.SMTP_URL, from: env.MAIL_FROM },

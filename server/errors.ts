@@ -118,7 +118,7 @@ export const ERRORS = {
   origin_not_allowed: define(
     403,
     "Origin not allowed",
-    "Call this route from the web app's own origin. A fetch may only go to sites that the owner allowed.",
+    "The web page's origin may not call this route, or the owner's rules do not allow the site.",
   ),
 
   owner_signature_required: define(

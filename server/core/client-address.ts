@@ -33,12 +33,8 @@ export function isLoopbackHost(host: string): boolean {
 /** Which connections may name the client for which they forward (`X-Forwarded-For`). */
 export type Trust = false | string[] | ((address: string, hop: number) => boolean);
 
-/** Names that Fastify accepts besides addresses, and their ranges. */
-const NAMED = new Map([
-  ["loopback", ["loopback"]],
-  ["linklocal", ["linkLocal"]],
-  ["uniquelocal", ["private", "uniqueLocal"]],
-]);
+/** Names that Fastify accepts besides addresses. */
+const NAMED = new Set(["loopback", "linklocal", "uniquelocal"]);
 const MAX_HOPS = 10;
 const HOW = "set the number of proxies in front (1 to 10), or their addresses or networks";
 
@@ -61,19 +57,4 @@ export function readTrust(text: string): Trust {
     if (ipaddr.parseCIDR(entry)[1] === 0) throw wrong("must not trust everyone");
   }
   return entries;
-}
-
-/** Whether a connection comes from one of our proxies. A number of proxies trusts every connection's peer. */
-export function isTrusted(trust: Trust, peer: string): boolean {
-  if (trust === false) return false;
-  if (typeof trust === "function") return trust(peer, 0);
-  if (!ipaddr.isValid(peer)) return false;
-  const address = ipaddr.process(peer);
-  return trust.some((entry) => {
-    const ranges = NAMED.get(entry);
-    if (ranges) return ranges.includes(address.range());
-    if (!ipaddr.isValidCIDR(entry)) return ipaddr.process(entry).toString() === address.toString();
-    const [network, bits] = ipaddr.parseCIDR(entry);
-    return network.kind() === address.kind() && address.match(network, bits);
-  });
 }

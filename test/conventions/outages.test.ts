@@ -98,7 +98,7 @@ t.test("the compiled service, without its chain and without Postgres", async (t)
       await until(async () => (await ready(service)).status === 503);
       await until(async () => (await spend()).body["code"] === "chain_unavailable", 20_000);
       const from = logs.length;
-      const BURST = 50;
+      const BURST = 200;
       await Promise.all(Array.from({ length: BURST }, () => spend()));
       const lines = () => logs.slice(from).filter(({ outage }) => outage === "chain");
       await until(() => lines().some(({ leftOut }) => leftOut !== undefined));

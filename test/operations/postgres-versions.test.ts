@@ -150,9 +150,10 @@ t.test("the compiled service refuses an older server and changes nothing in it",
     env: { PATH: process.env["PATH"], ...testEnvironment({ databaseUrl: old, chain, port }) },
     stdio: ["ignore", "ignore", "pipe"],
   });
+  t.teardown(() => child.kill("SIGKILL"));
   let output = "";
   child.stderr.on("data", (data: Buffer) => (output += data.toString()));
-  const [code] = (await once(child, "exit")) as [number];
+  const [code] = (await once(child, "close")) as [number];
   t.equal(code, 1);
   t.match(output, "Purser could not start: The database is Postgres 14");
   const client = new Client({ connectionString: databaseUrl });

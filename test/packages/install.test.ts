@@ -274,8 +274,12 @@ t.test("types compile, strictly, under every way of resolving modules", async (t
     const compiled = await run(compiler, [...strict, "--types", "node", ...resolution, file], {
       cwd: project,
       env: environment,
-    }).catch((error: { stdout: string }) => error);
-    t.equal(compiled.stdout, "", `${file} ${resolution.join(" ")}`);
+    }).catch((error: { stdout: string; code: unknown }) => error);
+    t.same(
+      ["code" in compiled ? compiled.code : 0, compiled.stdout],
+      [0, ""],
+      `${file} ${resolution.join(" ")}`,
+    );
   }
 });
 

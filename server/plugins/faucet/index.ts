@@ -9,12 +9,14 @@ import {
   type Address,
   type Hash,
   type Hex,
+  toHex,
 } from "viem";
 import { privateKeyToAddress, privateKeyToAccount } from "viem/accounts";
 import { LOCAL_CHAIN_ID } from "../../config.ts";
 import { parseAddress } from "../../core/foreign-text.ts";
 import { formatAtomic, parsePayable, type ParsedAmount } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
+import { TOKEN_SCHEME } from "../../schemes/index.ts";
 import { OUTBOUND_HEADER } from "../../infra/outbound/outbound.ts";
 import {
   DemoSignature,
@@ -135,36 +137,23 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       // Only for our own pages: another site that is open in the same browser gets no signature.
       app.requireOwnOrigin(request);
       reply.removeHeader("access-control-allow-origin").header("cache-control", "no-store");
-      const { usdc, chainId } = network;
-      const { name, version, address: verifyingContract } = usdc;
-      const signature = await demoOwner.signTypedData({
-        domain: { name, version, chainId, verifyingContract },
-        types: { TransferWithAuthorization: TRANSFER },
-        primaryType: "TransferWithAuthorization",
-        message: {
-          from: demoOwner.address,
-          to: payee.address,
-          value: BigInt(value),
-          validAfter: BigInt(validAfter),
-          validBefore: BigInt(validBefore),
-          nonce: nonce as Hex,
-        },
+      const digest = TOKEN_SCHEME.transferDigest(network, {
+        chainId: network.chainId,
+        asset: network.usdc.address,
+        from: demoOwner.address,
+        to: payee.address,
+        value: BigInt(value),
+        validAfter: BigInt(validAfter),
+        validBefore: BigInt(validBefore),
+        nonce: nonce as Hex,
       });
+      const signature = await demoOwner.sign({ hash: toHex(digest) });
       return { signature };
     },
   );
 };
 
 export default routes;
-
-const TRANSFER = [
-  { name: "from", type: "address" },
-  { name: "to", type: "address" },
-  { name: "value", type: "uint256" },
-  { name: "validAfter", type: "uint256" },
-  { name: "validBefore", type: "uint256" },
-  { name: "nonce", type: "bytes32" },
-] as const;
 
 /**
  * Announces the demo wallet to the pay page. It signs payments on the local chain only, and takes the test money that a

@@ -12,8 +12,7 @@ export function Unreachable(): ReactNode {
     <div role="status" className={styles.unreachable}>
       {!isReachable && (
         <Note color="yellow">
-          <strong>The server cannot be reached.</strong> The app tries again by itself. What you
-          typed is kept.
+          <strong>The server cannot be reached.</strong> The app tries again by itself.
         </Note>
       )}
     </div>

@@ -22,7 +22,10 @@ export async function checkAddress(text: string): Promise<AddressCheck> {
     return { ok: false, reason: "An address is 0x followed by 40 hexadecimal digits." };
   if (/^0x0{40}$/.test(trimmed))
     return { ok: false, reason: "The zero address cannot receive payments." };
-  const { checksum } = await loadPart(() => import("./checksum.ts"));
+  const part = await loadPart(() => import("./checksum.ts")).catch(() => undefined);
+  if (!part)
+    return { ok: false, reason: "The address could not be checked. Try again in a moment." };
+  const { checksum } = part;
   const address = checksum(trimmed);
   const digits = trimmed.slice(2);
   const isOneCase = digits === digits.toLowerCase() || digits === digits.toUpperCase();

@@ -9,6 +9,7 @@ import { revokeKey } from "../../features/keys/api.ts";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
 import { CreateAgent } from "../../features/rules/CreateAgent.tsx";
 import type { Agent, CreatedAgent } from "../../lib/wire.ts";
+import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 
 /** The page to which a program sends the owner (OAuth's authorization endpoint). */
 export default function AuthorizeScreen(): ReactNode {
@@ -22,14 +23,16 @@ export default function AuthorizeScreen(): ReactNode {
       </QueryStatus>
     );
   return (
-    <Consent
-      key={request}
-      parameters={parametersIn(request)}
-      agents={query.data}
-      search={search}
-      more={more}
-      createAgent={(onCreated) => <NewAgent onCreated={onCreated} />}
-    />
+    <OwnerOnly isScreen>
+      <Consent
+        key={request}
+        parameters={parametersIn(request)}
+        agents={query.data}
+        search={search}
+        more={more}
+        createAgent={(onCreated) => <NewAgent onCreated={onCreated} />}
+      />
+    </OwnerOnly>
   );
 }
 

@@ -11,6 +11,7 @@ import { Sessions } from "../../features/settings/Sessions.tsx";
 import { Theme } from "../../features/settings/Theme.tsx";
 import { useOwner } from "../../shared/session/session-context.ts";
 import { useLeave } from "../../shared/session/use-leave.ts";
+import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 
 export default function SettingsScreen(): ReactNode {
   const { address } = useOwner();
@@ -31,12 +32,14 @@ export default function SettingsScreen(): ReactNode {
             <Button component={Link} to="/notifications">
               History
             </Button>
-            <Button component={Link} to="/notifications/email">
-              E-mail
-            </Button>
-            <Button component={Link} to="/notifications/webhooks">
-              Webhooks
-            </Button>
+            <OwnerOnly>
+              <Button component={Link} to="/notifications/email">
+                E-mail
+              </Button>
+              <Button component={Link} to="/notifications/webhooks">
+                Webhooks
+              </Button>
+            </OwnerOnly>
           </Group>
         </Section>
         <Theme />

@@ -36,7 +36,7 @@ export function NotificationHistory(): ReactNode {
     <Section
       flush
       title="History"
-      hint="What happened in the last 30 days. Payments as usual are in each agent's activity."
+      hint="What happened in the last 30 days. Successful payments are in each agent's activity."
       actions={
         <Group>
           {unread > 0 && !isRecovery && (
@@ -85,13 +85,18 @@ function Row({ notification }: { notification: Notification }): ReactNode {
   const isRecovery = useIsRecovery();
   const read = useMutation({
     mutationFn: () => markRead([id]),
+    onError: toastFailure("The notification was not marked as read"),
     onSettled: invalidate.afterReading,
   });
+  const unread = readAt === null && <span className="sr-only"> (unread)</span>;
   return (
     <li className={`list-row ${styles.row}`} data-unread={readAt === null || undefined}>
       <div className={styles.what}>
         {place === undefined ? (
-          <span className={styles.title}>{title}</span>
+          <span className={styles.title}>
+            {title}
+            {unread}
+          </span>
         ) : (
           <Link
             to={place}
@@ -101,7 +106,7 @@ function Row({ notification }: { notification: Notification }): ReactNode {
             }}
           >
             {title}
-            {readAt === null && <span className="sr-only"> (unread)</span>}
+            {unread}
           </Link>
         )}
         {quoted.length > 0 && (

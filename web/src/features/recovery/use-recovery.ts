@@ -20,12 +20,18 @@ const secondSigner = (address: string): Signer => ({
   signatureField: "secondSignature",
 });
 
+function chainOf(network: ReturnType<typeof useNetwork>): number {
+  if (!network) throw new Error("The network is not known yet. Try again in a moment.");
+  return network.chainId;
+}
+
 /** Sets or removes the recovery wallet. The wallet that is named signs first, which proves that it can. */
 export function useNameSecond(owner: string, current: string | null) {
   // An owner's orders that concern no agent are signed for the first network.
-  const chainId = useNetwork()?.chainId ?? 0;
+  const network = useNetwork();
   return useMutation({
     mutationFn: (address: string | null) => {
+      const chainId = chainOf(network);
       const kind = (order: object) =>
         secondWalletToSign(order as SecondWalletOrder, { owner, second: address }, chainId);
       const request: SignatureRequest = {
@@ -53,9 +59,10 @@ export function useNameSecond(owner: string, current: string | null) {
 
 /** Makes the recovery wallet the owner: both wallets sign, and nothing changes before the second signature. */
 export function useMove(owner: string, second: string) {
-  const chainId = useNetwork()?.chainId ?? 0;
+  const network = useNetwork();
   return useMutation({
     mutationFn: () => {
+      const chainId = chainOf(network);
       const kind = (order: object) =>
         moveToSign(order as MoveOwnerOrder, { from: owner, to: second }, chainId);
       const request: SignatureRequest = {

@@ -20,7 +20,11 @@ export default function SigningDialog({ signing }: { signing: Signing }): ReactN
   return (
     <Dialog opened onClose={cancel} closable={step !== "sending"} title={request.title}>
       <Stack>
-        <NoticeText notice={signing.notice} signer={signing.signer} />
+        <NoticeText
+          notice={signing.notice}
+          signer={signing.signer}
+          isOneOfTwo={signing.request.signers !== undefined}
+        />
         {changes.length > 0 ? <Changes changes={changes} /> : <p>The rules do not change.</p>}
         {step !== "sending" && <ToSign isScrolled typedData={signing.typedData} />}
         <NextStep signing={signing} />
@@ -60,11 +64,8 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
     return (
       <Stack gap="sm">
         <p>
-          Connect{" "}
-          {request.signers
-            ? `the wallet of ${signer.description}`
-            : "the wallet you signed in with"}
-          , <Address value={signer.address} copy={false} />, to sign this.
+          Connect {request.signers ? signer.description : "the wallet you signed in with"},{" "}
+          <Address value={signer.address} copy={false} />, to sign this.
         </p>
         <WalletPicker expected={signer.address} />
         <Group justify="flex-end">{back}</Group>
@@ -103,7 +104,13 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
   );
 }
 
-function NoticeText({ notice, signer }: { notice: Notice; signer: Signer }): ReactNode {
+interface NoticeTextProps {
+  notice: Notice;
+  signer: Signer;
+  isOneOfTwo: boolean;
+}
+
+function NoticeText({ notice, signer, isOneOfTwo }: NoticeTextProps): ReactNode {
   switch (notice) {
     case undefined:
       return null;
@@ -132,8 +139,10 @@ function NoticeText({ notice, signer }: { notice: Notice; signer: Signer }): Rea
       return (
         <Note color="yellow">
           <p role="status">
-            The signature is not from {shortAddress(signer.address)}, {signer.description}. Choose
-            that account in your wallet and sign again. Nothing changed.
+            {isOneOfTwo
+              ? "One of the two signatures is not from its wallet. Sign again with both."
+              : `The signature is not from ${shortAddress(signer.address)}, ${signer.description}. Choose that account in your wallet and sign again.`}{" "}
+            Nothing changed.
           </p>
         </Note>
       );
