@@ -1,0 +1,231 @@
+// A world: some processes of the service, one database, one chain, and actors that use the service. Everything that
+// happens in it follows from its seed.
+import type { Address, Hex } from "viem";
+import { loadConfig, type Config } from "../../server/config.ts";
+import { newId } from "../../server/core/ids.ts";
+import { Random } from "../helpers/random.ts";
+import { EndpointDown, EndpointSilent, respond, SimulatedChain } from "./chain/chain.ts";
+import { AwaitedReceipt } from "./chain/chain.ts";
+import { Database, type Backends } from "./database.ts";
+import type { Answer, Call } from "./host.ts";
+import { Service } from "./service.ts";
+import { inside, Timeline, type Actor } from "./time.ts";
+import { Network, type Server } from "./undici.ts";
+
+export const CHAIN_ID = 8453;
+export const USDC: Address = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913";
+/** 2027-01-15. */
+export const START_MS = 1_800_000_000_000;
+const RELAYER_KEYS = [1, 2].map((key): Hex => `0x${String(key).repeat(64)}`);
+const ENDPOINTS = ["http://node-1.test", "http://node-2.test", "http://node-3.test"];
+const MASTER_KEY = "Zx2fBq0vT7nJm4kLr8sWc1dYh6gPu3eAo9iXt5bNfQE=";
+/** Watching is dear and finds nothing new in a world that waits; with these a quiet hour costs little. */
+const TIMINGS = {
+  laneRetryMs: 1_500,
+  watchRoundMs: 3_000,
+  reconcileRoundMs: 6_000,
+  idleHeadMs: 8_000,
+  webhookLookMs: 5_000,
+};
+
+/** What every world starts from: see `found`. */
+export interface KnownAgent {
+  id: string;
+  keyId: string;
+  wallet: Address;
+  owner: { id: string; address: Address; key: Hex };
+  dailyLimit: bigint;
+  payees: Address[];
+}
+
+export interface Lost {
+  status: 0;
+  body: Record<string, unknown>;
+}
+
+/** Somebody outside the service: an agent, an owner, a seller. Its code never crashes. */
+export class Client implements Actor {
+  readonly name: string;
+  readonly world: Timeline;
+  isGone = false;
+  frozenUntilMs = 0;
+  skewMs = 0;
+  constructor(world: Timeline, name: string) {
+    this.world = world;
+    this.name = name;
+  }
+}
+
+export class World {
+  readonly seed: number;
+  readonly random: Random;
+  readonly timeline: Timeline;
+  readonly database: Database;
+  readonly network: Network;
+  readonly chain: SimulatedChain;
+  readonly config: Config;
+  services: Service[] = [];
+  /** Processes that were killed, for their logs. */
+  readonly dead: Service[] = [];
+  readonly agents: readonly KnownAgent[];
+  isMining = true;
+  #started = 0;
+
+  constructor(seed: number, backends: Backends, agents: readonly KnownAgent[], url: string) {
+    this.seed = seed;
+    this.random = new Random(seed);
+    this.timeline = new Timeline(this.random, START_MS);
+    this.database = new Database(this.timeline, backends);
+    this.network = new Network(this.timeline);
+    this.agents = agents;
+    this.config = configOf(url);
+    this.chain = new SimulatedChain({
+      chainId: CHAIN_ID,
+      usdc: USDC,
+      nowMs: () => this.timeline.nowMs,
+      relayers: this.config.relayerPrivateKeys.length > 0 ? relayersOf() : [],
+      endpoints: ENDPOINTS.length,
+    });
+    for (const [index, origin] of ENDPOINTS.entries())
+      this.network.servers.set(origin, this.#endpoint(index));
+    this.#planBlock();
+    this.#planTasks();
+  }
+
+  /** Draws the ids that were left from the last world, so that the first id of this one comes from its own seed. */
+  renewIds(): void {
+    const actor = new Client(this.timeline, "ids");
+    inside(actor, () => {
+      const before = this.random.drawn;
+      while (this.random.drawn === before) newId("req");
+    });
+  }
+
+  startService(): Service {
+    const service = new Service(this.timeline, `p${(this.#started += 1)}`, this.config);
+    this.services.push(service);
+    service.start();
+    return service;
+  }
+
+  /** A kill: what the process planned never happens, and its connections end. */
+  crash(service: Service): void {
+    this.timeline.note(`CRASH of ${service.name}`);
+    service.isGone = true;
+    this.services = this.services.filter((each) => each !== service);
+    this.dead.push(service);
+    this.database.cut((session) => session.actor === service);
+    for (const fail of [...service.callers]) fail();
+  }
+
+  /** One HTTP request. The response may be lost; then nobody knows what became of it. */
+  request(client: Client, service: Service, call: Call, timeoutMs = 65_000): Promise<Answer | Lost> {
+    const { timeline, network } = this;
+    return new Promise((resolve) => {
+      const lost = (why: string) => () => {
+        service.callers.delete(cut);
+        resolve({ status: 0, body: { code: why } });
+      };
+      const cut = (): void =>
+        void timeline.after(network.latencyMs(), client, "connection lost", lost("connection lost"));
+      const late = timeline.after(timeoutMs, client, "gave up", lost("gave up"));
+      const answer = (found: Answer): void => {
+        service.callers.delete(cut);
+        timeline.after(network.latencyMs(), client, `answer ${found.status} to ${call.route}`, () => {
+          late.isCanceled = true;
+          resolve(found);
+        });
+      };
+      if (service.isGone) return cut();
+      service.callers.add(cut);
+      timeline.after(network.latencyMs(), service, `${client.name}: ${call.route}`, () => {
+        if (!service.isReady) return answer({ status: 503, body: { code: "service_unavailable" } });
+        service.host.call(call).then(answer, (error: unknown) => {
+          answer({ status: 500, body: { code: "internal_error", message: String(error) } });
+          service.thrown.push(error);
+        });
+      });
+    });
+  }
+
+  /** A process that takes requests, or undefined while there is none. */
+  anyService(): Service | undefined {
+    const ready = this.services.filter(({ isReady }) => isReady);
+    return ready.length > 0 ? this.random.pick(ready) : undefined;
+  }
+
+  async close(): Promise<void> {
+    for (const service of [...this.services]) this.crash(service);
+    await this.database.close();
+  }
+
+  #endpoint(index: number): Server {
+    return ({ body }) => {
+      let answer: unknown;
+      try {
+        answer = respond(this.chain, index, JSON.parse(body));
+      } catch (error) {
+        if (error instanceof EndpointSilent) return undefined;
+        if (error instanceof EndpointDown)
+          throw Object.assign(new Error(error.message), { code: "ECONNRESET" });
+        throw error;
+      }
+      const awaited = (answer as { result?: unknown }).result;
+      if (!(awaited instanceof AwaitedReceipt)) return { status: 200, body: JSON.stringify(answer) };
+      return new Promise((resolve) => {
+        const found = (receipt: unknown): void =>
+          resolve({ status: 200, body: JSON.stringify({ ...(answer as object), result: receipt }) });
+        if (awaited.receipt) found(awaited.receipt);
+        else awaited.onReceipt = found;
+      });
+    };
+  }
+
+  #planBlock(): void {
+    this.timeline.after(2_000, undefined, "block", () => {
+      if (this.isMining) {
+        const block = this.chain.mine();
+        if (block.mined.length > 0)
+          this.timeline.note(`block ${block.number} with ${block.mined.length} transactions`);
+      }
+      this.#planBlock();
+    });
+  }
+
+  /** The scheduled jobs of every minute, by one of the processes. */
+  #planTasks(): void {
+    this.timeline.after(60_000, undefined, "minute", () => {
+      const service = this.anyService();
+      if (service)
+        for (const [name, { run, cron }] of service.tasks)
+          if (cron === "* * * * *")
+            inside(service, () => {
+              run({}).catch((error: unknown) => {
+                service.logs.push({ level: "warn", text: `job ${name}`, fields: { err: error } });
+              });
+            });
+      this.#planTasks();
+    });
+  }
+}
+
+function configOf(url: string): Config {
+  const config = loadConfig({
+    PURSER_MODE: "production",
+    FACILITATOR_OPEN: "true",
+    PUBLIC_URL: "http://localhost:4020",
+    DATABASE_URL: url,
+    [`RPC_URL_${CHAIN_ID}`]: ENDPOINTS.join(","),
+    [`NATIVE_PRICE_${CHAIN_ID}`]: "3000",
+    NETWORKS: `eip155:${CHAIN_ID}`,
+    RELAYER_PRIVATE_KEYS: RELAYER_KEYS.join(","),
+    MASTER_KEYS: `simulation:${MASTER_KEY}`,
+    WORKERS: "1",
+  });
+  Object.assign(config.timings, TIMINGS);
+  return config;
+}
+
+import { privateKeyToAddress } from "viem/accounts";
+let relayers: Address[] | undefined;
+const relayersOf = (): Address[] => (relayers ??= RELAYER_KEYS.map((key) => privateKeyToAddress(key)));
