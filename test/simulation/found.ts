@@ -4,15 +4,17 @@ import { privateKeyToAccount } from "viem/accounts";
 import { newId } from "../../server/core/ids.ts";
 import { signOrder } from "../helpers/owner.ts";
 import type { Backends } from "./database.ts";
-import { Client, World, type KnownAgent } from "./world.ts";
+import { Client, START_MS, World, type KnownAgent } from "./world.ts";
 
 const USDC = 1_000_000n;
+/** Before all worlds, so that leases and sessions have ended. */
+const DAY_MS = 86_400_000;
 export const payee = (number: number): Address =>
   `0x${(0xfee0000 + number).toString(16).padStart(40, "0")}`;
 const PAYEES = Array.from({ length: 6 }, (_, index) => payee(index + 1));
 
 export async function found(backends: Backends, url: string): Promise<KnownAgent[]> {
-  const world = new World(0, backends, [], url);
+  const world = new World(0, backends, [], url, START_MS - DAY_MS);
   world.renewIds();
   const service = world.startService();
   await world.timeline.runUntil(world.timeline.nowMs + 20_000);

@@ -50,7 +50,7 @@ export async function playWorld(
             route: "POST /api/agents/spend",
             headers: { "idempotency-key": payment.key },
             body: { recipient: payment.to, amount: (Number(payment.amountAtomic) / 1e6).toFixed(6) },
-            as: { agent: { id: agent.id, ownerId: agent.owner.id, apiKeyId: agent.keyId, walletAddress: agent.wallet, network: "eip155:8453", name: "x", status: "active", fetch: "any", expiresAt: null } },
+            as: { agent: { id: agent.id, ownerId: agent.owner.id, apiKeyId: agent.keyId, walletAddress: agent.wallet, network: "eip155:84532", name: "x", status: "active", fetch: "any", expiresAt: null } },
           })
         : { status: 0 as const, body: { code: "connection lost" } };
       payment.answer = answer;

@@ -37,7 +37,7 @@ export async function keepRows(url: string): Promise<void> {
     }
     for (const { name, last, called } of sequences)
       steps.push(`PERFORM setval('${name}', ${last}, ${called})`);
-    steps.push("PERFORM setval('sim.ids', 1, false)");
+    steps.push("PERFORM setval('sim.ids', 1000)");
     await client.query(
       `CREATE FUNCTION sim.reset() RETURNS void LANGUAGE plpgsql AS $reset$ BEGIN
          SET LOCAL session_replication_role = replica; ${steps.join("; ")}; END $reset$`,

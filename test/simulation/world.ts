@@ -12,8 +12,8 @@ import { Service } from "./service.ts";
 import { inside, Timeline, type Actor } from "./time.ts";
 import { Network, type Server } from "./undici.ts";
 
-export const CHAIN_ID = 8453;
-export const USDC: Address = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913";
+export const CHAIN_ID = 84532;
+export const USDC: Address = "0x036CbD53842c5426634e7929541eC2318f3dCF7e";
 /** 2027-01-15. */
 export const START_MS = 1_800_000_000_000;
 const RELAYER_KEYS = [1, 2].map((key): Hex => `0x${String(key).repeat(64)}`);
@@ -71,10 +71,10 @@ export class World {
   isMining = true;
   #started = 0;
 
-  constructor(seed: number, backends: Backends, agents: readonly KnownAgent[], url: string) {
+  constructor(seed: number, backends: Backends, agents: readonly KnownAgent[], url: string, startMs = START_MS) {
     this.seed = seed;
     this.random = new Random(seed);
-    this.timeline = new Timeline(this.random, START_MS);
+    this.timeline = new Timeline(this.random, startMs);
     this.database = new Database(this.timeline, backends);
     this.network = new Network(this.timeline);
     this.agents = agents;
