@@ -4,7 +4,8 @@ import { privateKeyToAccount } from "viem/accounts";
 import { newId } from "../../server/core/ids.ts";
 import { signOrder } from "../helpers/owner.ts";
 import type { Backends } from "./database.ts";
-import { Client, START_MS, World, type KnownAgent } from "./world.ts";
+import type { KnownAgent } from "./agents.ts";
+import { Client, START_MS, World } from "./world.ts";
 
 const USDC = 1_000_000n;
 /** Before all worlds, so that leases and sessions have ended. */

@@ -1,8 +1,9 @@
 // Each world starts from the same rows.
 import pg from "pg";
+import type { KnownAgent } from "./agents.ts";
 
 /** Keeps the present rows as those from which each world starts, and makes the function that restores them. */
-export async function keepRows(url: string): Promise<void> {
+export async function keepRows(url: string, agents: readonly KnownAgent[]): Promise<void> {
   const client = new pg.Client({ connectionString: url });
   await client.connect();
   try {
@@ -42,6 +43,9 @@ export async function keepRows(url: string): Promise<void> {
       `CREATE FUNCTION sim.reset() RETURNS void LANGUAGE plpgsql AS $reset$ BEGIN
          SET LOCAL session_replication_role = replica; ${steps.join("; ")}; END $reset$`,
     );
+    await client.query("CREATE TABLE sim.agents (agents jsonb)");
+    const json = agents.map((agent) => ({ ...agent, dailyLimit: String(agent.dailyLimit) }));
+    await client.query("INSERT INTO sim.agents VALUES ($1)", [JSON.stringify(json)]);
   } finally {
     await client.end();
   }

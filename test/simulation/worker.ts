@@ -1,32 +1,76 @@
-// spike
-import { found } from "./found.ts";
+// Plays the worlds that the command asks for, one after the other, in a Node process and a database of its own.
+import { createHash } from "node:crypto";
+import { agentsOf } from "./agents.ts";
 import { Backends } from "./database.ts";
+import { found } from "./found.ts";
+import { planOf } from "./plan.ts";
+import { play, type Place } from "./play.ts";
 import { keepRows } from "./rows.ts";
 import { installTime, real } from "./time.ts";
-import { playWorld } from "./play.ts";
 
-const url = process.env["SIM_DATABASE_URL"] ?? "";
-installTime();
-const backends = await Backends.open(process.env["SIM_SOCKET_URL"] ?? url);
-const agents = await found(backends, url);
-await keepRows(url);
-const first = Number(process.argv[2] ?? 1);
-const last = Number(process.argv[3] ?? first + 20);
-const begun = real.now();
-for (let seed = first; seed <= last; seed += 1) {
-  const from = real.now();
-  const cpu = process.cpuUsage();
-  await backends.monitor.query("SELECT sim.reset()");
-  const { world, broken } = await playWorld(seed, backends, agents, url);
-  const used = process.cpuUsage(cpu);
-  console.log(
-    `seed ${seed}: ${broken.length === 0 ? "holds" : "BROKEN"} ${(real.now() - from).toFixed(0)} ms, cpu ${((used.user + used.system) / 1000).toFixed(0)} ms, ${world.timeline.events} events, ${world.database.statements} statements, ${((world.timeline.nowMs - world.timeline.startMs) / 1000).toFixed(0)} s`,
-  );
-  for (const line of broken) console.log(`   ${line}`);
-  if (first === last) {
-    for (const line of world.timeline.trace) console.log(line);
-    for (const service of [...world.dead]) for (const log of service.logs) if (log.level !== "info" && log.level !== "debug") console.log(service.name, log.level, log.text, log.fields);
-  }
+export interface Order {
+  seed: number;
+  without?: number[];
+  /** Sends every event back. */
+  isTraced?: boolean;
 }
-console.log(`${((real.now() - begun) / (last - first + 1)).toFixed(1)} ms a world`);
-await backends.close();
+export interface Report {
+  seed: number;
+  broken: string[];
+  trace: string[];
+  /** The same seed must give the same. */
+  print: string;
+  events: number;
+  statements: number;
+  virtualMs: number;
+  tookMs: number;
+  actors: string[];
+  faults: string[];
+  logs: string[];
+}
+
+const [url = "", what] = process.argv.slice(2);
+installTime();
+const backends = await Backends.open(url);
+if (what === "found") {
+  const agents = await found(backends, url);
+  await keepRows(url, agents);
+  await backends.close();
+  process.exit(0);
+}
+const { rows } = await backends.monitor.query<{ agents: never }>("SELECT agents FROM sim.agents");
+const place: Place = { backends, url, agents: agentsOf(rows[0]?.agents as never) };
+process.on("message", (order: Order) => void report(order));
+process.on("disconnect", () => process.exit(0));
+process.send?.("ready");
+
+async function report({ seed, without, isTraced = false }: Order): Promise<void> {
+  const from = real.now();
+  const plan = planOf(seed, without);
+  const { world, broken } = await play(plan, place, isTraced);
+  const { timeline, database } = world;
+  const { trace } = timeline;
+  const logs = [...world.dead].flatMap(({ name, logs }) =>
+    logs
+      .filter(({ level }) => level === "warn" || level === "error" || level === "fatal")
+      .map(({ level, text, fields }) => `${name} ${level} ${text} ${describe(fields)}`),
+  );
+  process.send?.({
+    seed,
+    broken,
+    trace: isTraced || broken.length > 0 ? trace : [],
+    print: createHash("sha256").update(trace.join("\n")).digest("hex"),
+    events: timeline.events,
+    statements: database.statements,
+    virtualMs: timeline.nowMs - timeline.startMs,
+    tookMs: real.now() - from,
+    actors: plan.actors.map(({ kind }) => kind),
+    faults: plan.faults.map(({ kind }) => kind),
+    logs: isTraced || broken.length > 0 ? logs : [],
+  } satisfies Report);
+}
+
+function describe(fields: unknown): string {
+  const { err } = fields as { err?: unknown };
+  return err instanceof Error ? `${err.message} ${String(err.cause ?? "")}` : "";
+}

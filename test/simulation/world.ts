@@ -1,15 +1,22 @@
 // A world: some processes of the service, one database, one chain, and actors that use the service. Everything that
 // happens in it follows from its seed.
 import type { Address, Hex } from "viem";
+import { privateKeyToAddress } from "viem/accounts";
 import { loadConfig, type Config } from "../../server/config.ts";
 import { newId } from "../../server/core/ids.ts";
 import { Random } from "../helpers/random.ts";
-import { EndpointDown, EndpointSilent, respond, SimulatedChain } from "./chain/chain.ts";
-import { AwaitedReceipt } from "./chain/chain.ts";
+import {
+  AwaitedReceipt,
+  EndpointDown,
+  EndpointSilent,
+  respond,
+  SimulatedChain,
+} from "./chain/chain.ts";
 import { Database, type Backends } from "./database.ts";
+import type { KnownAgent } from "./agents.ts";
 import type { Answer, Call } from "./host.ts";
 import { Service } from "./service.ts";
-import { inside, Timeline, type Actor } from "./time.ts";
+import { currentActor, inside, Timeline, type Actor } from "./time.ts";
 import { Network, type Server } from "./undici.ts";
 
 export const CHAIN_ID = 84532;
@@ -28,19 +35,27 @@ const TIMINGS = {
   webhookLookMs: 5_000,
 };
 
-/** What every world starts from: see `found`. */
-export interface KnownAgent {
-  id: string;
-  keyId: string;
-  wallet: Address;
-  owner: { id: string; address: Address; key: Hex };
-  dailyLimit: bigint;
-  payees: Address[];
-}
-
+/** No answer arrived: the code says why. */
 export interface Lost {
   status: 0;
   body: Record<string, unknown>;
+}
+
+/**
+ * A payment that somebody asked for. No two of a world have the same payer, payee and amount, so the chain shows how
+ * often each one happened.
+ */
+export interface Intent {
+  who: string;
+  from: Address;
+  to: Address;
+  amountAtomic: bigint;
+  /** Every answer in the order of arrival. The last one is the outcome that its client believes in. */
+  answers: (Answer | Lost)[];
+  /** What the client was told in the end; undefined while it has no outcome. */
+  outcome?: "paid" | "not paid";
+  /** It may have happened or not; nobody was told. */
+  isForgotten?: boolean;
 }
 
 /** Somebody outside the service: an agent, an owner, a seller. Its code never crashes. */
@@ -56,6 +71,25 @@ export class Client implements Actor {
   }
 }
 
+/** The highest sum of a day that an agent's owner allowed at any time of the world. */
+class Limits {
+  readonly #most = new Map<string, bigint>();
+  readonly #outside = new Set<string>();
+  raise(agentId: string, atomic: bigint): void {
+    this.#most.set(agentId, atomic);
+  }
+  mostOf(agentId: string): bigint | undefined {
+    return this.#most.get(agentId);
+  }
+  /** Payments to this address are the owner's own, such as withdrawals. */
+  leaveOut(to: string): void {
+    this.#outside.add(to.toLowerCase());
+  }
+  isOutside(to: string): boolean {
+    return this.#outside.has(to.toLowerCase());
+  }
+}
+
 export class World {
   readonly seed: number;
   readonly random: Random;
@@ -68,8 +102,15 @@ export class World {
   /** Processes that were killed, for their logs. */
   readonly dead: Service[] = [];
   readonly agents: readonly KnownAgent[];
+  /** What was asked for, and what was answered. */
+  readonly intents: Intent[] = [];
+  /** What actors did not expect. */
+  readonly failures: string[] = [];
+  /** What the owners allowed, where it differs from the start. */
+  readonly limits = new Limits();
   isMining = true;
   #started = 0;
+  #amounts = 0n;
 
   constructor(seed: number, backends: Backends, agents: readonly KnownAgent[], url: string, startMs = START_MS) {
     this.seed = seed;
@@ -83,7 +124,7 @@ export class World {
       chainId: CHAIN_ID,
       usdc: USDC,
       nowMs: () => this.timeline.nowMs,
-      relayers: this.config.relayerPrivateKeys.length > 0 ? relayersOf() : [],
+      relayers: relayersOf(),
       endpoints: ENDPOINTS.length,
     });
     for (const [index, origin] of ENDPOINTS.entries())
@@ -148,10 +189,60 @@ export class World {
     });
   }
 
+  intend(intent: Omit<Intent, "answers">): Intent {
+    const made = { ...intent, answers: [] };
+    this.intents.push(made);
+    return made;
+  }
+
+  /** About this amount, and different from all others of this world. */
+  newAmount(aboutAtomic: bigint): bigint {
+    this.#amounts += 1n;
+    return aboutAtomic - (aboutAtomic % 1_000n) + this.#amounts;
+  }
+
+  /** Asks like a careful client: again, at any process, with the same key, until there is an outcome. */
+  async untilAnswered(intent: Intent, call: Call, tries = 60): Promise<Answer | Lost> {
+    const client = currentActor() as Client;
+    let answer: Answer | Lost = NO_ANSWER;
+    for (let count = 0; count < tries; count += 1) {
+      const service = this.anyService();
+      answer = service ? await this.request(client, service, call) : NO_ANSWER;
+      intent.answers.push(answer);
+      const { status, body } = answer;
+      const code = String(body["code"] ?? "");
+      this.timeline.note(`${client.name}: ${intent.who} is answered ${status} ${code}`);
+      if (status !== 0 && !COME_AGAIN.has(code)) {
+        intent.outcome = status === 200 ? "paid" : "not paid";
+        break;
+      }
+      await pause(300 + this.random.int(0, 4_000));
+    }
+    return answer;
+  }
+
   /** A process that takes requests, or undefined while there is none. */
   anyService(): Service | undefined {
     const ready = this.services.filter(({ isReady }) => isReady);
     return ready.length > 0 ? this.random.pick(ready) : undefined;
+  }
+
+  /** All faults end, so that everything that can become final does. */
+  heal(): void {
+    this.isMining = true;
+    this.database.isDown = false;
+    this.database.silentUntilMs = 0;
+    for (const service of this.services) service.frozenUntilMs = 0;
+    if (this.services.length === 0) this.startService();
+  }
+
+  /** Ends a process as a deployment does. */
+  async stop(service: Service): Promise<void> {
+    this.services = this.services.filter((each) => each !== service);
+    await inside(service, () => service.host.close());
+    service.isGone = true;
+    this.dead.push(service);
+    this.database.cut((session) => session.actor === service);
   }
 
   async close(): Promise<void> {
@@ -226,6 +317,22 @@ function configOf(url: string): Config {
   return config;
 }
 
-import { privateKeyToAddress } from "viem/accounts";
 let relayers: Address[] | undefined;
 const relayersOf = (): Address[] => (relayers ??= RELAYER_KEYS.map((key) => privateKeyToAddress(key)));
+
+export const pause = (ms: number): Promise<void> =>
+  new Promise((resolve) => void setTimeout(resolve, ms));
+
+const NO_ANSWER: Lost = { status: 0, body: { code: "no process" } };
+/** Not an outcome: the same request is sent again, with the same key. */
+const COME_AGAIN = new Set([
+  "idempotency_in_progress",
+  "payment_status_unknown",
+  "chain_unavailable",
+  "service_unavailable",
+  "relayer_unfunded",
+  "rate_limited",
+  "internal_error",
+  "agent_busy",
+  "keys_unavailable",
+]);
