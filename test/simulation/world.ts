@@ -25,11 +25,16 @@ export const USDC: Address = "0x036CbD53842c5426634e7929541eC2318f3dCF7e";
 /** 2027-01-15. */
 export const START_MS = 1_800_000_000_000;
 const RELAYER_KEYS = [1, 2].map((key): Hex => `0x${String(key).repeat(64)}`);
+/** Two lanes cost twice as many looks at the queue. */
+const TWO_LANES = 0.3;
 const ENDPOINTS = ["http://node-1.test", "http://node-2.test", "http://node-3.test"];
 const MASTER_KEY = "Zx2fBq0vT7nJm4kLr8sWc1dYh6gPu3eAo9iXt5bNfQE=";
 /** Watching is dear and finds nothing new in a world that waits; with these a quiet hour costs little. */
 const TIMINGS = {
-  laneRetryMs: 1_500,
+  laneLeaseMs: 10_000,
+  laneRenewMs: 4_000,
+  laneRetryMs: 3_000,
+  laneLookMs: 4_000,
   watchRoundMs: 3_000,
   reconcileRoundMs: 6_000,
   idleHeadMs: 8_000,
@@ -120,7 +125,7 @@ export class World {
     this.database = new Database(this.timeline, backends);
     this.network = new Network(this.timeline);
     this.agents = agents;
-    this.config = configOf(url);
+    this.config = configOf(url, this.random.next() < TWO_LANES ? 2 : 1);
     this.chain = new SimulatedChain({
       chainId: CHAIN_ID,
       usdc: USDC,
@@ -302,7 +307,7 @@ export class World {
   }
 }
 
-function configOf(url: string): Config {
+function configOf(url: string, lanes: number): Config {
   const config = loadConfig({
     PURSER_MODE: "production",
     FACILITATOR_OPEN: "true",
@@ -311,7 +316,7 @@ function configOf(url: string): Config {
     [`RPC_URL_${CHAIN_ID}`]: ENDPOINTS.join(","),
     [`NATIVE_PRICE_${CHAIN_ID}`]: "3000",
     NETWORKS: `eip155:${CHAIN_ID}`,
-    RELAYER_PRIVATE_KEYS: RELAYER_KEYS.join(","),
+    RELAYER_PRIVATE_KEYS: RELAYER_KEYS.slice(0, lanes).join(","),
     MASTER_KEYS: `simulation:${MASTER_KEY}`,
     WORKERS: "1",
   });
