@@ -7,6 +7,11 @@ import { differingGasAccounts } from "../helpers/gas-accounts.ts";
 import type { LogLine } from "./service.ts";
 import { NATIVE_PRICE_ATOMIC, RELAYERS, SECRETS, type World } from "./world.ts";
 
+const isAfter =
+  (fault: string) =>
+  ({ faults }: World): boolean =>
+    faults.has(fault);
+
 /** Differences between ledger and chain that may be found, and what explains them. Every one ends by itself. */
 const EXPLAINED: Readonly<Record<string, (world: World) => boolean>> = {
   payment_open: ({ faults }) => faults.size > 0,
@@ -15,13 +20,16 @@ const EXPLAINED: Readonly<Record<string, (world: World) => boolean>> = {
   payment_not_on_chain: isReorganised,
   payment_not_settled: isDeep,
   incoming_gone: isDeep,
-  relayer_nonce: ({ faults }) => faults.has("nonceTaken"),
+  relayer_nonce: isAfter("nonceTaken"),
 };
 
 /** Error logs, which alert somebody, and what explains them. */
 const ALARMS: readonly [RegExp, (world: World) => boolean][] = [
   [/^corrected an outcome/, isReorganised],
-  [/^a foreign transaction used one of our nonces/, ({ faults }) => faults.has("nonceTaken")],
+  [/^a reorganisation removed a block/, isReorganised],
+  [/^a foreign transaction used one of our nonces/, isAfter("nonceTaken")],
+  [/cannot pay its gas|^No gas/, isAfter("relayersUnfunded")],
+  [/^the token accepts transfers without effect/, isAfter("endpointLies")],
 ];
 
 function isReorganised({ deepestReorganisation }: World): boolean {
@@ -101,7 +109,7 @@ export const ENGINE_INVARIANTS: Readonly<
 
   /** Somebody is called only for a reason. */
   alarms(world) {
-    return logsOf(world)
+    const broken = logsOf(world)
       .filter(({ level }) => level === "error" || level === "fatal")
       .filter(
         ({ text }) =>

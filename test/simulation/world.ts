@@ -225,8 +225,9 @@ export class World {
   async untilAnswered(intent: Intent, call: Call, tries = 60): Promise<Answer | Lost> {
     const client = currentActor() as Client;
     let answer: Answer | Lost = NO_ANSWER;
-    for (let count = 0; count < tries; count += 1) {
+    for (let count = 0; count < tries; ) {
       const service = this.anyService();
+      if (service) count += 1;
       answer = service ? await this.request(client, service, call) : NO_ANSWER;
       intent.answers.push(answer);
       const { status, body } = answer;
