@@ -40,6 +40,8 @@ function isDeep({ deepestReorganisation }: World): boolean {
   return deepestReorganisation > 2;
 }
 
+const SETTLED = new Set(["payment.settled", "withdrawal.settled", "agent.funded"]);
+
 const logsOf = ({ services, dead }: World): (LogLine & { name: string })[] =>
   [...services, ...dead].flatMap(({ name, logs }) => logs.map((line) => ({ ...line, name })));
 
@@ -107,6 +109,30 @@ export const ENGINE_INVARIANTS: Readonly<
     ]);
   },
 
+  /** The last notification of a payment says what the payment says. */
+  async notifications(_world, sql) {
+    const { rows } = await sql.query<{ id: string; kind: string; status: string; isReceived: boolean; types: string[] }>(
+      `SELECT p.id, p.kind, p.status,
+              EXISTS (SELECT FROM webhooks w WHERE w.owner_id = a.owner_id) AS "isReceived",
+              ARRAY(SELECT n.type FROM notifications n WHERE n.subject_id = p.id AND n.type <> 'payment.undelivered'
+                     ORDER BY n.created_at) AS types
+         FROM payments p JOIN agents a ON a.id = p.agent_id`,
+    );
+    return rows.flatMap(({ id, kind, status, isReceived, types }) => {
+      const last = types.at(-1);
+      const isSettled = last !== undefined && SETTLED.has(last);
+      if (status === "settled" && isReceived && !isSettled)
+        return [`payment ${id} (${kind}) is settled, and its owner was notified of: ${types.join(", ")}`];
+      if (status === "settled" && last === "payment.failed")
+        return [`payment ${id} (${kind}) is settled, and the last notification says that it failed`];
+      if (status === "voided" && isSettled)
+        return [`payment ${id} (${kind}) is voided, and the last notification says that it settled`];
+      if (status === "blocked" && last !== "payment.blocked")
+        return [`payment ${id} (${kind}) is blocked, and its owner was notified of: ${types.join(", ")}`];
+      return [];
+    });
+  },
+
   /** Somebody is called only for a reason. */
   alarms(world) {
     const broken = logsOf(world)
@@ -119,6 +145,7 @@ export const ENGINE_INVARIANTS: Readonly<
         ({ name, text, fields }) =>
           `${name}: ${text} ${inspect(fields, { breakLength: Infinity }).slice(0, 300)}`,
       );
+    return [...new Set(broken)];
   },
 
   secrets(world) {

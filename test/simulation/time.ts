@@ -69,7 +69,7 @@ export class Timeline {
   readonly trace: string[] = [];
   onEvent: ((event: Event) => void) | undefined;
   /** Faults look here for the moment that they wait for. */
-  readonly watchers = new Set<(step: Step) => void>();
+  readonly stepWatchers = new Set<(step: Step) => void>();
   /** Work outside of the world that has begun and not ended, such as a statement in Postgres. */
   settleOutside: () => Promise<void> = () => Promise.resolve();
   events = 0;
@@ -95,7 +95,7 @@ export class Timeline {
   }
 
   atStep(step: Step): void {
-    for (const watch of [...this.watchers]) watch(step);
+    for (const watch of [...this.stepWatchers]) watch(step);
   }
 
   note(text: string): void {

@@ -130,7 +130,7 @@ export const connectionsUnsteady: Kind = {
     const watch = ({ text, cut }: { text: string; cut: () => void }): void => {
       if (text.startsWith("eth_") && random.next() < share) cut();
     };
-    world.timeline.watchers.add(watch);
-    await world.lasting(timeOf(random), () => void world.timeline.watchers.delete(watch));
+    world.timeline.stepWatchers.add(watch);
+    await world.lasting(timeOf(random), () => void world.timeline.stepWatchers.delete(watch));
   },
 };

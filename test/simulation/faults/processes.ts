@@ -9,18 +9,6 @@ import { moneyStep, watchSteps } from "./steps.ts";
 const oneOf = (world: World, random: Random): Service | undefined =>
   world.services.length === 0 ? undefined : random.pick(world.services);
 
-/** At any moment; another one takes its place a little later. */
-export const crash: Kind = {
-  weight: 3,
-  async play(world, { random }) {
-    const service = oneOf(world, random);
-    if (!service) return;
-    world.crash(service);
-    await pause(random.int(100, 6_000));
-    world.startService();
-  },
-};
-
 /** Just before or after the effect of a statement or of a request that matters for money. */
 export const crashAtStep: Kind = {
   weight: 6,

@@ -28,15 +28,15 @@ export async function watchSteps(
   limitMs: number,
   look: (step: Step) => "go on" | "done",
 ): Promise<void> {
-  const { watchers } = world.timeline;
+  const { stepWatchers } = world.timeline;
   let isDone = false;
   const watch = (step: Step): void => {
     if (look(step) === "go on") return;
     isDone = true;
-    watchers.delete(watch);
+    stepWatchers.delete(watch);
   };
-  watchers.add(watch);
+  stepWatchers.add(watch);
   for (let waitedMs = 0; waitedMs < limitMs && !isDone; waitedMs += LOOK_MS) await pause(LOOK_MS);
-  watchers.delete(watch);
+  stepWatchers.delete(watch);
 }
 const LOOK_MS = 500;
