@@ -157,6 +157,7 @@ const nothing = (seed: number, why: string): Report => ({
   statements: 0,
   virtualMs: 0,
   tookMs: 0,
+  cpuMs: 0,
   actors: [],
   faults: [],
   logs: [],
