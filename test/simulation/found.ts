@@ -32,7 +32,7 @@ export async function found(backends: Backends, url: string): Promise<KnownAgent
       await backends.monitor.query(
         `INSERT INTO webhooks (id, owner_id, url, types, secret, secret_kid, secret_hint)
          VALUES ($1, $2, 'https://owner.test', '{*}', '', 'simulation', '')`,
-        [newId("whk"), owner.id],
+        [`whk_${String(number).padStart(26, "0")}`, owner.id],
       );
     const as = { owner: { ...owner, chainId: 0, second: null, sessionId: "ses_founder" } };
     const dailyLimit = BigInt(number) * USDC;
