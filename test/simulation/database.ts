@@ -354,6 +354,9 @@ export class Session {
     world.after(database.latencyMs(), undefined, `${this.actor.name} ${label}`, () => {
       if (this.#isEnded || this.actor.isGone) return;
       if (database.isDown) return this.lose();
+      const step = { actor: this.actor, text: statement.name ?? statement.text, cut: () => this.lose() };
+      world.atStep({ ...step, moment: "before" });
+      if (this.#isEnded || this.actor.isGone) return;
       database.run(
         this,
         () => this.#execute(statement),
@@ -362,6 +365,8 @@ export class Session {
           if (this.#lockTimeout) this.#lockTimeout.isCanceled = true;
           const error = outcome.error && this.#lockTimedOut ? lockTimeout() : outcome.error;
           this.#lockTimedOut = false;
+          world.atStep({ ...step, moment: "after" });
+          if (this.#isEnded) return;
           const atMs = Math.max(world.nowMs + database.latencyMs(), database.silentUntilMs);
           world.at(atMs, this.actor, `response to ${label}`, () => {
             if (this.#isEnded) return;

@@ -27,6 +27,13 @@ export async function found(backends: Backends, url: string): Promise<KnownAgent
     const account = privateKeyToAccount(key);
     const owner = { id: newId("own"), address: account.address.toLowerCase() as Address };
     await backends.monitor.query("INSERT INTO owners (id, address) VALUES ($1, $2)", [owner.id, owner.address]);
+    // Notifications of payments are recorded where somebody receives them. Nobody sends them in a world.
+    if (number <= 2)
+      await backends.monitor.query(
+        `INSERT INTO webhooks (id, owner_id, url, types, secret, secret_kid, secret_hint)
+         VALUES ($1, $2, 'https://owner.test', '{*}', '', 'simulation', '')`,
+        [`whk_${String(number).padStart(26, "0")}`, owner.id],
+      );
     const as = { owner: { ...owner, chainId: 0, second: null, sessionId: "ses_founder" } };
     const dailyLimit = BigInt(number) * USDC;
     let body: Record<string, unknown> = {

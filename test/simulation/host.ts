@@ -2,7 +2,8 @@
 // and calls a route's handler directly. A process starts in milliseconds, so a world can have many of them.
 import { EventEmitter } from "node:events";
 import type { FastifyInstance, FastifyPluginAsync } from "fastify";
-import { ApiError } from "../../server/errors.ts";
+import type { ApiError } from "../../server/errors.ts";
+import { toApiError } from "../../server/plugins/http/errors.ts";
 
 /** Set on plugins that are to see, and add to, the scope of their parent. */
 const SHARES_SCOPE = Symbol.for("skip-override");
@@ -95,6 +96,7 @@ export class Host {
 
   async ready(): Promise<void> {
     await this.#run("onReady");
+    await this.#run("onListen");
   }
 
   /** Runs hooks that take no callback: those of the application itself. */
@@ -102,8 +104,10 @@ export class Host {
     for (const hook of this.#hooks.get(name) ?? []) await hook.call(this.app, this.app);
   }
 
-  async close(): Promise<void> {
+  /** `drained` resolves when no request is in progress. */
+  async close(drained: () => Promise<void>): Promise<void> {
     await this.#run("preClose");
+    await drained();
     for (const hook of (this.#hooks.get("onClose") ?? []).toReversed())
       await hook.call(this.app, this.app);
   }
@@ -152,8 +156,9 @@ export class Host {
       const returned = await handler.call(this.app, request, reply);
       return { status, body: bodyOf(returned === reply ? sent : returned) };
     } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      return { status: error.status, body: { ...error.extra, code: error.code, message: error.message } };
+      const known = toApiError(error as ApiError);
+      if (known.code === "internal_error") throw error;
+      return { status: known.status, body: { ...known.extra, code: known.code, message: known.message } };
     }
   }
 }

@@ -1,23 +1,29 @@
 // What must be true in every world in the end, whatever happened in it.
 import type { ClientBase } from "pg";
-import type { World } from "./world.ts";
+import { ENGINE_INVARIANTS } from "./engine-invariants.ts";
+import type { Intent, World } from "./world.ts";
 
 type Invariant = (world: World, sql: ClientBase) => Promise<string[]> | string[];
 
 const INVARIANTS: Readonly<Record<string, Invariant>> = {
   /** Nobody is told "paid" for money that did not move, or "not paid" for money that did; and nobody pays twice. */
-  answers({ intents, chain }) {
+  async answers(world, sql) {
+    const { intents, chain } = world;
     const moved = new Map<string, number>();
     for (const { from, to, value } of chain.transfers()) {
       const key = `${from} ${to} ${value}`;
       moved.set(key, (moved.get(key) ?? 0) + 1);
     }
-    return intents.flatMap(({ who, from, to, amountAtomic, outcome, answers, isForgotten }) => {
+    const corrected = await correctedPayments(world, sql);
+    return intents.flatMap((intent) => {
+      const { who, from, to, amountAtomic, outcome, answers, isForgotten } = intent;
       const key = `${from} ${to} ${amountAtomic}`.toLowerCase();
       const times = moved.get(key) ?? 0;
       const last = JSON.stringify(answers.at(-1)?.body ?? {}).slice(0, 200);
       if (times > 1) return [`${who} was paid ${times} times`];
       if (outcome === undefined && isForgotten !== true) return [`${who} has no outcome: ${last}`];
+      // What is told before it is final may be taken back: the owner is told that, too.
+      if (corrected.has(keyOf(intent)) && (outcome === "paid" || world.deepestReorganisation > 2)) return [];
       if (outcome === "paid" && times === 0) return [`${who} was answered "paid", and nothing moved`];
       if (outcome === "not paid" && times > 0)
         return [`${who} was answered "not paid", and the money moved: ${last}`];
@@ -104,7 +110,24 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
   },
 
   actors: ({ failures }) => failures,
+  ...ENGINE_INVARIANTS,
 };
+
+const keyOf = ({ from, to, amountAtomic }: Pick<Intent, "from" | "to" | "amountAtomic">): string =>
+  `${from} ${to} ${amountAtomic}`.toLowerCase();
+
+/** Payments whose outcome was corrected because a reorganisation removed their block. */
+async function correctedPayments(
+  { deepestReorganisation }: World,
+  sql: ClientBase,
+): Promise<Set<string>> {
+  if (deepestReorganisation === 0) return new Set();
+  const { rows } = await sql.query<{ key: string }>(
+    `SELECT s.from_address || ' ' || s.to_address || ' ' || s.value AS key FROM settlements s
+      WHERE s.corrected_at IS NOT NULL`,
+  );
+  return new Set(rows.map(({ key }) => key));
+}
 
 export async function brokenIn(world: World, sql: ClientBase): Promise<string[]> {
   const broken: string[] = [];

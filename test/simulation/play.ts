@@ -41,6 +41,10 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
     const client = new Client(timeline, `${item.kind} ${number + 1}`);
     open += 1;
     timeline.after(item.atMs, client, "begins", () => {
+      if (kinds === FAULTS) {
+        timeline.note(`FAULT ${item.kind}`);
+        world.faults.add(item.kind);
+      }
       const ended = (error?: unknown): void => {
         open -= 1;
         if (error !== undefined) world.failures.push(`${client.name} failed: ${String(error)}`);
@@ -66,7 +70,8 @@ async function isOpen({ monitor }: Backends): Promise<boolean> {
   const { rows } = await monitor.query<{ open: boolean }>(
     `SELECT EXISTS (SELECT FROM payments WHERE outstanding)
          OR EXISTS (SELECT FROM settlements WHERE final_at IS NULL)
-         OR EXISTS (SELECT FROM relayer_transactions WHERE status = 'pending') AS open`,
+         OR EXISTS (SELECT FROM relayer_transactions WHERE status IN ('pending', 'included'))
+         OR EXISTS (SELECT FROM ledger_differences WHERE healed_at IS NULL) AS open`,
   );
   return rows[0]?.open === true;
 }

@@ -11,6 +11,7 @@ import {
   EndpointSilent,
   respond,
   SimulatedChain,
+  type MineOptions,
 } from "./chain/chain.ts";
 import { Database, type Backends } from "./database.ts";
 import type { KnownAgent } from "./agents.ts";
@@ -27,8 +28,16 @@ export const START_MS = 1_800_000_000_000;
 const RELAYER_KEYS = [1, 2].map((key): Hex => `0x${String(key).repeat(64)}`);
 /** Two lanes cost twice as many looks at the queue. */
 const TWO_LANES = 0.3;
-const ENDPOINTS = ["http://node-1.test", "http://node-2.test", "http://node-3.test"];
+/** As long as the service gives itself; what is left is killed. */
+const STOPPING_MS = 30_000;
+/** URLs of endpoints often contain a key. */
+const ENDPOINT_KEY = "c0ffee9d4e6b4a1f";
+const ENDPOINTS = [1, 2, 3].map((number) => `http://node-${number}.test/${ENDPOINT_KEY}`);
 const MASTER_KEY = "Zx2fBq0vT7nJm4kLr8sWc1dYh6gPu3eAo9iXt5bNfQE=";
+/** None of them may be in a log. */
+export const SECRETS = [MASTER_KEY, ENDPOINT_KEY, ...RELAYER_KEYS.map((key) => key.slice(2))];
+const NATIVE_PRICE = 3_000;
+export const NATIVE_PRICE_ATOMIC = BigInt(NATIVE_PRICE) * 1_000_000n;
 /** Watching is dear and finds nothing new in a world that waits; with these a quiet hour costs little. */
 const TIMINGS = {
   laneLeaseMs: 10_000,
@@ -115,6 +124,16 @@ export class World {
   /** What the owners allowed, where it differs from the start. */
   readonly limits = new Limits();
   isMining = true;
+  /** What the makers of blocks take and leave out. */
+  mining: MineOptions = {};
+  /** Faults that happened, and facts about them that explain what would be a defect without them. */
+  readonly faults = new Set<string>();
+  deepestReorganisation = 0;
+  /** The one endpoint that lies: the product believes two. */
+  liar: number | undefined;
+  /** Responses of an endpoint take this much longer. */
+  readonly delaysMs = new Map<number, number>();
+  readonly #ends = new Set<() => void>();
   #started = 0;
   #amounts = 0n;
 
@@ -130,11 +149,11 @@ export class World {
       chainId: CHAIN_ID,
       usdc: USDC,
       nowMs: () => this.timeline.nowMs,
-      relayers: relayersOf(),
+      relayers: [...RELAYERS],
       endpoints: ENDPOINTS.length,
     });
-    for (const [index, origin] of ENDPOINTS.entries())
-      this.network.servers.set(origin, this.#endpoint(index));
+    for (const [index, url] of ENDPOINTS.entries())
+      this.network.servers.set(new URL(url).origin, this.#endpoint(index));
     this.#planBlock();
     this.#planTasks();
   }
@@ -211,8 +230,9 @@ export class World {
   async untilAnswered(intent: Intent, call: Call, tries = 60): Promise<Answer | Lost> {
     const client = currentActor() as Client;
     let answer: Answer | Lost = NO_ANSWER;
-    for (let count = 0; count < tries; count += 1) {
+    for (let count = 0; count < tries; ) {
       const service = this.anyService();
+      if (service) count += 1;
       answer = service ? await this.request(client, service, call) : NO_ANSWER;
       intent.answers.push(answer);
       const { status, body } = answer;
@@ -233,20 +253,37 @@ export class World {
     return ready.length > 0 ? this.random.pick(ready) : undefined;
   }
 
+  /** A fault that lasts for this long, or until all faults end. */
+  async lasting(ms: number, end: () => void): Promise<void> {
+    this.#ends.add(end);
+    await pause(ms);
+    if (this.#ends.delete(end)) end();
+  }
+
   /** All faults end, so that everything that can become final does. */
   heal(): void {
+    for (const end of this.#ends) end();
+    this.#ends.clear();
     this.isMining = true;
+    this.mining = {};
     this.database.isDown = false;
     this.database.silentUntilMs = 0;
     for (const service of this.services) service.frozenUntilMs = 0;
     if (this.services.length === 0) this.startService();
   }
 
-  /** Ends a process as a deployment does. */
+  /** Ends a process as a deployment does: it answers what it has, for a while. */
   async stop(service: Service): Promise<void> {
+    this.timeline.note(`STOP of ${service.name}`);
     this.services = this.services.filter((each) => each !== service);
-    await inside(service, () => service.host.close());
+    const drained = async (): Promise<void> => {
+      while (service.callers.size > 0) await pause(200);
+    };
+    const closed = inside(service, () => service.host.close(drained));
+    await Promise.race([closed.catch((error: unknown) => void service.thrown.push(error)), pause(STOPPING_MS)]);
+    if (service.isGone) return;
     service.isGone = true;
+    for (const fail of [...service.callers]) fail();
     this.dead.push(service);
     this.database.cut((session) => session.actor === service);
   }
@@ -269,7 +306,14 @@ export class World {
         throw error;
       }
       const awaited = (answer as { result?: unknown }).result;
-      if (!(awaited instanceof AwaitedReceipt)) return { status: 200, body: JSON.stringify(answer) };
+      if (!(awaited instanceof AwaitedReceipt)) {
+        const response = { status: 200, body: JSON.stringify(answer) };
+        const delayMs = this.delaysMs.get(index);
+        if (delayMs === undefined) return response;
+        return new Promise((resolve) => {
+          this.timeline.after(delayMs, undefined, "slow response", () => resolve(response));
+        });
+      }
       return new Promise((resolve) => {
         const found = (receipt: unknown): void =>
           resolve({ status: 200, body: JSON.stringify({ ...(answer as object), result: receipt }) });
@@ -282,7 +326,7 @@ export class World {
   #planBlock(): void {
     this.timeline.after(2_000, undefined, "block", () => {
       if (this.isMining) {
-        const block = this.chain.mine();
+        const block = this.chain.mine(this.mining);
         if (block.mined.length > 0)
           this.timeline.note(`block ${block.number} with ${block.mined.length} transactions`);
       }
@@ -314,7 +358,7 @@ function configOf(url: string, lanes: number): Config {
     PUBLIC_URL: "http://localhost:4020",
     DATABASE_URL: url,
     [`RPC_URL_${CHAIN_ID}`]: ENDPOINTS.join(","),
-    [`NATIVE_PRICE_${CHAIN_ID}`]: "3000",
+    [`NATIVE_PRICE_${CHAIN_ID}`]: String(NATIVE_PRICE),
     NETWORKS: `eip155:${CHAIN_ID}`,
     RELAYER_PRIVATE_KEYS: RELAYER_KEYS.slice(0, lanes).join(","),
     MASTER_KEYS: `simulation:${MASTER_KEY}`,
@@ -324,8 +368,10 @@ function configOf(url: string, lanes: number): Config {
   return config;
 }
 
-let relayers: Address[] | undefined;
-const relayersOf = (): Address[] => (relayers ??= RELAYER_KEYS.map((key) => privateKeyToAddress(key)));
+/** The addresses of the relayers, in lower case. */
+export const RELAYERS: ReadonlySet<Hex> = new Set(
+  RELAYER_KEYS.map((key) => privateKeyToAddress(key).toLowerCase() as Hex),
+);
 
 export const pause = (ms: number): Promise<void> =>
   new Promise((resolve) => void setTimeout(resolve, ms));

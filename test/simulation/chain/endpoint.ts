@@ -55,6 +55,8 @@ export class Endpoint {
   /** It accepts no transaction that offers less than the base fee, as some nodes do. */
   refusesLowFees = false;
   hidesReceipts = false;
+  /** It shows receipts of blocks that a reorganisation has removed. */
+  showsRemoved = false;
   hidesTransactions = false;
   hidesLogs = false;
   /** It shows authorizations as unused. */
@@ -218,7 +220,9 @@ export class Endpoint {
   }
 
   #find(hash: Hex): { mined: Mined; block: Block } | undefined {
-    const found = this.#deps.ledger.find(hash.toLowerCase() as Hex);
+    const { ledger } = this.#deps;
+    const key = hash.toLowerCase() as Hex;
+    const found = ledger.find(key) ?? (this.showsRemoved ? ledger.removed.get(key) : undefined);
     return found && found.block.number <= this.head.number ? found : undefined;
   }
 
