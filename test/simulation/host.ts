@@ -8,6 +8,25 @@ import { ApiError } from "../../server/errors.ts";
 const SHARES_SCOPE = Symbol.for("skip-override");
 
 type Wired = Record<string | symbol, unknown>;
+
+/** A client's connection, as the service sees it: whether its response was written completely, or it broke before. */
+export class Connection extends EventEmitter {
+  destroyed = false;
+  writableFinished = false;
+
+  finish(): void {
+    if (this.destroyed) return;
+    this.writableFinished = true;
+    this.emit("finish");
+    this.emit("close");
+  }
+
+  break(): void {
+    if (this.destroyed || this.writableFinished) return;
+    this.destroyed = true;
+    this.emit("close");
+  }
+}
 type Handler = (this: unknown, request: object, reply: object) => unknown;
 type Hook = (app: unknown) => unknown;
 
@@ -95,6 +114,7 @@ export class Host {
 
   async ready(): Promise<void> {
     await this.#run("onReady");
+    await this.#run("onListen");
   }
 
   /** Runs hooks that take no callback: those of the application itself. */
@@ -108,15 +128,18 @@ export class Host {
       await hook.call(this.app, this.app);
   }
 
-  async call({ route, body, params = {}, query = {}, headers = {}, as = {} }: Call): Promise<Answer> {
+  async call(
+    { route, body, params = {}, query = {}, headers = {}, as = {} }: Call,
+    raw = new Connection(),
+  ): Promise<Answer> {
     const handler = this.#routes.get(route);
     if (!handler) throw new Error(`no module has the route ${route}`);
     this.#requests += 1;
-    const raw = Object.assign(new EventEmitter(), { destroyed: false, writableFinished: false });
     let status = 200;
     let sent: unknown;
     const reply: Wired = Object.assign(Object.create(this.#reply) as Wired, {
       raw,
+      request: {},
       elapsedTime: 0,
       header: () => reply,
       headers: () => reply,
@@ -148,12 +171,16 @@ export class Host {
       ip: "203.0.113.1",
       ...as,
     });
+    reply["request"] = request;
     try {
       const returned = await handler.call(this.app, request, reply);
       return { status, body: bodyOf(returned === reply ? sent : returned) };
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      return { status: error.status, body: { ...error.extra, code: error.code, message: error.message } };
+      return {
+        status: error.status,
+        body: { ...error.extra, code: error.code, message: error.message },
+      };
     }
   }
 }
