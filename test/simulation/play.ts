@@ -34,7 +34,7 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
   const world = new World(plan.seed, backends, agents, url);
   const { timeline } = world;
   if (isTraced)
-    timeline.onEvent = ({ label, actor }) => timeline.note(`${actor?.name ?? "-"} ${label}`);
+    timeline.watchers.add(({ label, actor }) => timeline.note(`${actor?.name ?? "-"} ${label}`));
   world.renewIds();
   const funds = new Random(plan.seed ^ 0xf00d);
   for (const { wallet, id, dailyLimit, payees } of agents) {

@@ -24,6 +24,7 @@ export interface Report {
   statements: number;
   virtualMs: number;
   tookMs: number;
+  cpuMs: number;
   actors: string[];
   faults: string[];
   logs: string[];
@@ -46,8 +47,10 @@ process.send?.("ready");
 
 async function report({ seed, without, isTraced = false }: Order): Promise<void> {
   const from = real.now();
+  const cpu = process.cpuUsage();
   const plan = planOf(seed, without);
   const { world, broken } = await play(plan, place, isTraced);
+  const used = process.cpuUsage(cpu);
   const { timeline, database } = world;
   const { trace } = timeline;
   const logs = [...world.dead].flatMap(({ name, logs }) =>
@@ -64,6 +67,7 @@ async function report({ seed, without, isTraced = false }: Order): Promise<void>
     statements: database.statements,
     virtualMs: timeline.nowMs - timeline.startMs,
     tookMs: real.now() - from,
+    cpuMs: (used.user + used.system) / 1_000,
     actors: plan.actors.map(({ kind }) => kind),
     faults: plan.faults.map(({ kind }) => kind),
     logs: isTraced || broken.length > 0 ? logs : [],

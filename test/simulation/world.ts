@@ -15,6 +15,7 @@ import {
 import { Database, type Backends } from "./database.ts";
 import type { KnownAgent } from "./agents.ts";
 import { Connection, type Answer, type Call } from "./host.ts";
+import { giveBackClients } from "./prisma-client.ts";
 import { Records } from "./records.ts";
 import { Service } from "./service.ts";
 import { currentActor, inside, Timeline, type Actor } from "./time.ts";
@@ -289,6 +290,7 @@ export class World {
   async close(): Promise<void> {
     for (const service of [...this.services]) this.crash(service);
     await this.database.close();
+    giveBackClients(this.timeline);
   }
 
   #endpoint(index: number): Server {
