@@ -148,8 +148,11 @@ export class Host {
       ip: "203.0.113.1",
       ...as,
     });
+    reply["request"] = request;
     try {
       const returned = await handler.call(this.app, request, reply);
+      Object.assign(raw, { writableFinished: true });
+      raw.emit("finish");
       return { status, body: bodyOf(returned === reply ? sent : returned) };
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;

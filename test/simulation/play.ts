@@ -33,6 +33,7 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
   const { timeline } = world;
   if (isTraced)
     timeline.onEvent = ({ label, actor }) => timeline.note(`${actor?.name ?? "-"} ${label}`);
+  world.isCalm = plan.faults.length === 0;
   world.renewIds();
   for (const agent of agents) world.chain.mint(agent.wallet, FUNDS);
   for (let count = 0; count < plan.services; count += 1) world.startService();

@@ -11,6 +11,7 @@ import {
   EndpointSilent,
   respond,
   SimulatedChain,
+  type Block,
 } from "./chain/chain.ts";
 import { Database, type Backends } from "./database.ts";
 import type { KnownAgent } from "./agents.ts";
@@ -24,6 +25,7 @@ export const USDC: Address = "0x036CbD53842c5426634e7929541eC2318f3dCF7e";
 /** 2027-01-15. */
 export const START_MS = 1_800_000_000_000;
 const RELAYER_KEYS = [1, 2].map((key): Hex => `0x${String(key).repeat(64)}`);
+export const RELAYERS: readonly Address[] = RELAYER_KEYS.map((key) => privateKeyToAddress(key));
 const ENDPOINTS = ["http://node-1.test", "http://node-2.test", "http://node-3.test"];
 const MASTER_KEY = "Zx2fBq0vT7nJm4kLr8sWc1dYh6gPu3eAo9iXt5bNfQE=";
 /** Watching is dear and finds nothing new in a world that waits; with these a quiet hour costs little. */
@@ -56,6 +58,44 @@ export interface Intent {
   outcome?: "paid" | "not paid";
   /** It may have happened or not; nobody was told. */
   isForgotten?: boolean;
+}
+
+/** An outside payer's payment, and what the sellers that presented it were answered. */
+export interface Presented {
+  who: string;
+  from: Address;
+  to: Address;
+  amountAtomic: bigint;
+  nonce: string;
+  claims: Claim[];
+  /** The payer has the money, signed well, and nobody interferes: in a world without faults it must be paid in time. */
+  isGood: boolean;
+  /** When it was first presented. */
+  atMs: number;
+}
+
+export interface Claim {
+  /** The same for requests with the same key, and different for all others. */
+  caller: string;
+  body: Record<string, unknown>;
+  /** No answer arrived. */
+  isLost: boolean;
+  /** The newest block when the answer arrived. */
+  block: number;
+}
+
+/** What an agent wanted to buy once, with one key. */
+export interface Purchase {
+  who: string;
+  from: Address;
+  to: Address;
+  /** What the seller asked for, each time. No other purchase has one of these amounts. */
+  prices: bigint[];
+  /** Every final answer: there are several when the agent asked again after the first. */
+  answers: { isPaid: boolean; amount: string; txHash: string | null; text: string; block: number }[];
+  /** The seller's actions for a paid request that may be carried out once only. */
+  actions: number;
+  isSafe: boolean;
 }
 
 /** Somebody outside the service: an agent, an owner, a seller. Its code never crashes. */
@@ -104,6 +144,14 @@ export class World {
   readonly agents: readonly KnownAgent[];
   /** What was asked for, and what was answered. */
   readonly intents: Intent[] = [];
+  /** Outside payers' payments that sellers presented. */
+  readonly presented: Presented[] = [];
+  /** What agents bought from sellers. */
+  readonly purchases: Purchase[] = [];
+  /** Every transaction that used an authorization in a block, also in one that was removed later. */
+  readonly uses = new Map<string, Set<Hex>>();
+  /** Nothing disturbs the service. */
+  isCalm = false;
   /** What actors did not expect. */
   readonly failures: string[] = [];
   /** What the owners allowed, where it differs from the start. */
@@ -124,7 +172,7 @@ export class World {
       chainId: CHAIN_ID,
       usdc: USDC,
       nowMs: () => this.timeline.nowMs,
-      relayers: relayersOf(),
+      relayers: RELAYERS,
       endpoints: ENDPOINTS.length,
     });
     for (const [index, origin] of ENDPOINTS.entries())
@@ -276,11 +324,22 @@ export class World {
     this.timeline.after(2_000, undefined, "block", () => {
       if (this.isMining) {
         const block = this.chain.mine();
+        this.#noteUses(block);
         if (block.mined.length > 0)
           this.timeline.note(`block ${block.number} with ${block.mined.length} transactions`);
       }
       this.#planBlock();
     });
+  }
+
+  #noteUses({ mined }: Block): void {
+    for (const { transaction, effects } of mined)
+      for (const effect of effects) {
+        if (effect.kind !== "used") continue;
+        const key = useKey(effect.from, effect.nonce);
+        const known = this.uses.get(key) ?? new Set();
+        this.uses.set(key, known.add(transaction.hash));
+      }
   }
 
   /** The scheduled jobs of every minute, by one of the processes. */
@@ -317,15 +376,14 @@ function configOf(url: string): Config {
   return config;
 }
 
-let relayers: Address[] | undefined;
-const relayersOf = (): Address[] => (relayers ??= RELAYER_KEYS.map((key) => privateKeyToAddress(key)));
+export const useKey = (from: string, nonce: string): string => `${from} ${nonce}`.toLowerCase();
 
 export const pause = (ms: number): Promise<void> =>
   new Promise((resolve) => void setTimeout(resolve, ms));
 
 const NO_ANSWER: Lost = { status: 0, body: { code: "no process" } };
 /** Not an outcome: the same request is sent again, with the same key. */
-const COME_AGAIN = new Set([
+export const COME_AGAIN = new Set([
   "idempotency_in_progress",
   "payment_status_unknown",
   "chain_unavailable",
