@@ -151,12 +151,13 @@ export class Host {
     reply["request"] = request;
     try {
       const returned = await handler.call(this.app, request, reply);
-      Object.assign(raw, { writableFinished: true });
-      raw.emit("finish");
       return { status, body: bodyOf(returned === reply ? sent : returned) };
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       return { status: error.status, body: { ...error.extra, code: error.code, message: error.message } };
+    } finally {
+      Object.assign(raw, { writableFinished: true });
+      raw.emit("finish");
     }
   }
 }
