@@ -1,5 +1,5 @@
-// Compiles the simulation with the present sources of the service. Two packages are replaced in them: the database
-// driver and the HTTP client. A planted defect changes a source on the way.
+// Compiles the simulation with the present sources of the service. The database driver and the HTTP client are replaced in
+// them, and Prisma's clients are kept. A planted defect changes a source on the way.
 import { join } from "node:path";
 import { build } from "esbuild";
 import { ROOT } from "../../server/local/bootstrap.mjs";
@@ -7,6 +7,7 @@ import { keepsItsPlace } from "../runner/compile.mjs";
 
 const HERE = join(ROOT, "test", "simulation");
 const REPLACED = { pg: "pg.ts", undici: "undici.ts" };
+const USES_PRISMA = join(ROOT, "server", "infra", "db", "prisma.ts");
 
 /** @type {import("esbuild").Plugin} */
 const hasItsOwnWorld = {
@@ -14,6 +15,9 @@ const hasItsOwnWorld = {
   setup(build) {
     build.onResolve({ filter: /^(pg|undici)$/ }, ({ path, importer }) =>
       importer.startsWith(HERE) ? { path, external: true } : { path: join(HERE, REPLACED[path]) },
+    );
+    build.onResolve({ filter: /generated\/prisma\/client\.ts$/ }, ({ importer }) =>
+      importer === USES_PRISMA ? { path: join(HERE, "prisma-client.ts") } : undefined,
     );
   },
 };

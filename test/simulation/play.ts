@@ -32,7 +32,7 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
   const world = new World(plan.seed, backends, agents, url);
   const { timeline } = world;
   if (isTraced)
-    timeline.onEvent = ({ label, actor }) => timeline.note(`${actor?.name ?? "-"} ${label}`);
+    timeline.watchers.add(({ label, actor }) => timeline.note(`${actor?.name ?? "-"} ${label}`));
   world.isCalm = plan.faults.length === 0;
   world.renewIds();
   for (const agent of agents) world.chain.mint(agent.wallet, FUNDS);

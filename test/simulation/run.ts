@@ -50,11 +50,13 @@ async function many(simulation: Simulation): Promise<number> {
   const begunMs = performance.now();
   let failed = 0;
   let played = 0;
+  let cpuMs = 0;
   let first: number | undefined;
   await simulation.playAll(
     Array.from({ length: count }, (_, index) => ({ seed: from + index, only: namesIn(values.only) })),
     (report) => {
       played += 1;
+      cpuMs += report.cpuMs;
       if (report.broken.length === 0) return true;
       failed += 1;
       first ??= report.seed;
@@ -65,7 +67,7 @@ async function many(simulation: Simulation): Promise<number> {
   );
   const seconds = (performance.now() - begunMs) / 1_000;
   console.log(
-    `${played} worlds in ${seconds.toFixed(1)} s (${((1_000 * seconds) / played).toFixed(0)} ms each), ${failed} broken`,
+    `${played} worlds in ${seconds.toFixed(1)} s (${((1_000 * seconds) / played).toFixed(0)} ms each, ${(cpuMs / played).toFixed(0)} ms of CPU beside Postgres), ${failed} broken`,
   );
   if (values.plant !== undefined)
     console.log(first === undefined ? `${values.plant}: not found` : `${values.plant}: found by seed ${first}`);

@@ -88,7 +88,8 @@ export async function withSimulation<T>(
       },
     });
   } finally {
-    for (const child of started) child.kill("SIGKILL");
+    for (const child of started) child.disconnect();
+    await Promise.all(started.map((child) => child.exitCode ?? once(child, "exit")));
     await postgres.stop();
     rmSync(compiled, { recursive: true, force: true });
     rmSync(dir, { recursive: true, force: true });
@@ -140,7 +141,7 @@ class Hand {
   }
 
   async #start(): Promise<ChildProcess> {
-    const child = fork(this.#program, [this.#url], { execArgv: ["--enable-source-maps"] });
+    const child = fork(this.#program, [this.#url], { execArgv: ["--enable-source-maps", ...(process.env["SIM_PROF"] ? ["--cpu-prof", "--cpu-prof-dir=/tmp/simprof"] : [])] });
     this.#started.push(child);
     await once(child, "message");
     return child;
@@ -156,6 +157,7 @@ const nothing = (seed: number, why: string): Report => ({
   statements: 0,
   virtualMs: 0,
   tookMs: 0,
+  cpuMs: 0,
   actors: [],
   faults: [],
   logs: [],

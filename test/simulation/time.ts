@@ -57,7 +57,8 @@ export class Timeline {
   readonly random: Random;
   /** What happened, one line for each event. */
   readonly trace: string[] = [];
-  onEvent: ((event: Event) => void) | undefined;
+  /** Called before each event. */
+  readonly watchers = new Set<(event: Event) => void>();
   /** Work outside of the world that has begun and not ended, such as a statement in Postgres. */
   settleOutside: () => Promise<void> = () => Promise.resolve();
   events = 0;
@@ -103,7 +104,9 @@ export class Timeline {
       }
       this.nowMs = Math.max(this.nowMs, next.atMs);
       this.events += 1;
-      this.onEvent?.(next);
+      for (const watch of this.watchers) watch(next);
+      // A watcher may have killed its process.
+      if (next.actor?.isGone) continue;
       if (next.actor) running.run(next.actor, next.run);
       else next.run();
       await this.settle();

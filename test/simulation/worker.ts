@@ -26,6 +26,7 @@ export interface Report {
   statements: number;
   virtualMs: number;
   tookMs: number;
+  cpuMs: number;
   actors: string[];
   faults: string[];
   logs: string[];
@@ -48,8 +49,10 @@ process.send?.("ready");
 
 async function report({ seed, without, only, isTraced = false }: Order): Promise<void> {
   const from = real.now();
+  const cpu = process.cpuUsage();
   const plan = planOf(seed, without, only);
   const { world, broken } = await play(plan, place, isTraced);
+  const used = process.cpuUsage(cpu);
   const { timeline, database } = world;
   const { trace } = timeline;
   const logs = [...world.dead].flatMap(({ name, logs }) =>
@@ -66,6 +69,7 @@ async function report({ seed, without, only, isTraced = false }: Order): Promise
     statements: database.statements,
     virtualMs: timeline.nowMs - timeline.startMs,
     tookMs: real.now() - from,
+    cpuMs: (used.user + used.system) / 1_000,
     actors: plan.actors.map(({ kind }) => kind),
     faults: plan.faults.map(({ kind }) => kind),
     logs: isTraced || broken.length > 0 ? logs : [],

@@ -16,6 +16,7 @@ import {
 import { Database, type Backends } from "./database.ts";
 import type { KnownAgent } from "./agents.ts";
 import type { Answer, Call } from "./host.ts";
+import { giveBackClients } from "./prisma-client.ts";
 import { Service } from "./service.ts";
 import { currentActor, inside, Timeline, type Actor } from "./time.ts";
 import { Network, type Server } from "./undici.ts";
@@ -296,6 +297,7 @@ export class World {
   async close(): Promise<void> {
     for (const service of [...this.services]) this.crash(service);
     await this.database.close();
+    giveBackClients(this.timeline);
   }
 
   #endpoint(index: number): Server {

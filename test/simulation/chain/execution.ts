@@ -71,6 +71,7 @@ interface Mark {
   logs: number;
   effects: number;
   refund: number;
+  warmed: number;
 }
 
 export class Execution {
@@ -87,6 +88,7 @@ export class Execution {
   /** The values before the transaction, as far as it changed them. */
   readonly #journal: [key: string, before: Value | undefined, wasWritten: boolean][] = [];
   readonly #warm = new Set<string>();
+  readonly #warmed: string[] = [];
 
   constructor(
     state: State,
@@ -121,6 +123,7 @@ export class Execution {
   warm(key: string): boolean {
     if (this.#warm.has(key)) return false;
     this.#warm.add(key);
+    this.#warmed.push(key);
     return true;
   }
 
@@ -175,7 +178,13 @@ export class Execution {
 
   #mark(): Mark {
     const { logs, effects, refund } = this;
-    return { journal: this.#journal.length, logs: logs.length, effects: effects.length, refund };
+    return {
+      journal: this.#journal.length,
+      logs: logs.length,
+      effects: effects.length,
+      refund,
+      warmed: this.#warmed.length,
+    };
   }
 
   #takeBack(mark: Mark): void {
@@ -184,6 +193,7 @@ export class Execution {
       if (wasWritten) this.#written.set(key, before);
       else this.#written.delete(key);
     }
+    for (const key of this.#warmed.splice(mark.warmed)) this.#warm.delete(key);
     this.logs.length = mark.logs;
     this.effects.length = mark.effects;
     this.refund = mark.refund;
@@ -239,14 +249,27 @@ export class Frame {
     return (this.load(key, slot) as bigint | undefined) ?? 0n;
   }
 
+  /** EIP-2200, EIP-2929 and EIP-3529. An entry that shares its slot with another one that is set resets it. */
   store(key: string, value: bigint, slot = key): void {
     const { run } = this;
     if (run.warm(slot)) this.charge(GAS.coldSlot);
     const now = run.number(key);
-    const before = (run.original(key) as bigint | undefined) ?? 0n;
-    if (value === now || now !== before) this.charge(GAS.warm);
-    else this.charge(before === 0n ? GAS.setSlot : GAS.resetSlot);
-    if (now === before && before !== 0n && value === 0n) run.refund += GAS.clearRefund;
+    const original = run.original(key);
+    const before = typeof original === "bigint" ? original : 0n;
+    const isShared = slot !== key && Boolean(run.original(slot));
+    const wasEmpty = before === 0n && !isShared;
+    if (value !== now && now === before) {
+      this.charge(wasEmpty ? GAS.setSlot : GAS.resetSlot);
+      if (value === 0n && !isShared) run.refund += GAS.clearRefund;
+    } else {
+      this.charge(GAS.warm);
+      if (value !== now && !wasEmpty && !isShared) {
+        if (now === 0n) run.refund -= GAS.clearRefund;
+        if (value === 0n) run.refund += GAS.clearRefund;
+      }
+      if (value !== now && value === before)
+        run.refund += (wasEmpty ? GAS.setSlot : GAS.resetSlot) - GAS.warm;
+    }
     run.write(key, value);
   }
 

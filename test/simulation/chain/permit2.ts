@@ -8,6 +8,7 @@ export const PERMIT2: Hex = "0x000000000022d473030f116ddee9f6b43ac78ba3";
 export const EXACT_PROXY: Hex = "0x402085c248eea27d92e8b30b2c58ed07f9e20001";
 export const UPTO_PROXY: Hex = "0x4020a4f3b7b90cca423b9fabcc0ce57c6c240002";
 
+const lockKey = (proxy: string): string => `lock ${proxy}`;
 export const bitmapKey = (owner: string, place: bigint): string => `bitmap ${owner} ${place}`;
 
 const ZERO = `0x${"0".repeat(40)}`;
@@ -23,9 +24,7 @@ const SETTLED_WITH_PERMIT = event("SettledWithPermit()");
 const PERMIT_FAILED = event("EIP2612PermitFailedWithReason(address,address,string)");
 const PERMIT_FAILED_DATA = event("EIP2612PermitFailedWithData(address,address,bytes)");
 /** What the contracts compute besides storage, logs and calls, measured with the compiled ones. */
-const COMPUTE = { proxy: 4_500, permit2: 3_500 };
-/** The proxies' lock against calls of themselves. */
-const LOCK = GAS.coldSlot + GAS.resetSlot + GAS.warm;
+const COMPUTE = { proxy: 1_500, witness: 600, permit2: 1_000, digest: 2_000 };
 
 const error = (signature: string, ...words: string[]): Revert =>
   new Revert(selector(signature) + words.join(""));
@@ -80,6 +79,7 @@ function spend(frame: Frame, args: Args): string {
   const used = frame.loadNumber(key);
   if ((used & bit) !== 0n) throw error("InvalidNonce()");
   frame.store(key, used | bit);
+  frame.charge(COMPUTE.digest);
   const struct = hash(
     permitType +
       hash(TOKEN_PERMISSIONS_TYPE + addressWord(permit.token) + word(permit.amount)) +
@@ -155,7 +155,10 @@ function proxy(isUpto: boolean): Contract {
     const withPermit = frame.selector === settleWithPermit;
     if (!withPermit && frame.selector !== settle) throw new Revert("");
     const args = new Args(frame.args);
-    frame.charge(COMPUTE.proxy + LOCK);
+    frame.charge(COMPUTE.proxy);
+    // The proxies' lock against calls of themselves, which stays at 1 after the first use.
+    frame.loadNumber(lockKey(frame.self));
+    frame.store(lockKey(frame.self), 2n);
     let at = withPermit ? 5 : 0;
     const permit: Permit = {
       token: args.address(at),
@@ -179,6 +182,7 @@ function proxy(isUpto: boolean): Contract {
     if (owner === ZERO) throw error("InvalidOwner()");
     if (to === ZERO) throw error("InvalidDestination()");
     if (BigInt(frame.run.block.timestampSeconds) < validAfter) throw error("PaymentTooEarly()");
+    frame.charge(COMPUTE.witness);
     const witness = hash(
       witnessType +
         addressWord(to) +
@@ -198,6 +202,7 @@ function proxy(isUpto: boolean): Contract {
       word(10 * 32);
     const { success, output } = frame.call(PERMIT2, SPEND + words + bytes(signature));
     if (!success) throw new Revert(output);
+    frame.store(lockKey(frame.self), 1n);
     frame.log([withPermit ? SETTLED_WITH_PERMIT : SETTLED], "");
     return "";
   };

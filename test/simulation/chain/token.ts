@@ -39,7 +39,7 @@ const MAX = 2n ** 256n - 1n;
 const IS_VALID_SIGNATURE = selector("isValidSignature(bytes32,bytes)");
 const MAGIC = "1626ba7e";
 /** What a function computes besides storage, logs and signatures, measured with the compiled contract. */
-const COMPUTE = { view: 500, transfer: 900, authorization: 4_500 };
+const COMPUTE = { view: 500, transfer: 900, authorization: 1_700, digest: 2_300 };
 
 const separators = new Map<string, string>();
 
@@ -291,6 +291,7 @@ function checkSignature(
   complaint: string,
 ): void {
   const digest = typedHash(domainOf(frame), struct);
+  frame.charge(COMPUTE.digest);
   if (frame.hasCode(signer)) {
     const input = `${IS_VALID_SIGNATURE}${digest}${word(64)}${bytes(signature)}`;
     const { success, output } = frame.call(signer, input);
