@@ -1,5 +1,7 @@
 // What must be true in every world in the end, whatever happened in it.
 import type { ClientBase } from "pg";
+import { wordOf } from "./host.ts";
+import type { Invariant } from "./kind.ts";
 import type { Hex } from "viem";
 import { ENGINE_INVARIANTS } from "./engine-invariants.ts";
 import { OWNER_INVARIANTS } from "./owner-invariants.ts";
@@ -34,8 +36,6 @@ const usesIn = (chain: World["chain"]) =>
         ]
       : [],
   );
-
-export type Invariant = (world: World, sql: ClientBase) => Promise<string[]> | string[];
 
 const INVARIANTS: Readonly<Record<string, Invariant>> = {
   /** Nobody is told "paid" for money that did not move, or "not paid" for money that did; and nobody pays twice. */
@@ -124,7 +124,7 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
             `${who} was a success in ${String(body["transaction"])}, which did not pay it`,
           );
       for (const { body, block } of claims) {
-        const reason = String(body["errorReason"] ?? "");
+        const reason = wordOf(body["errorReason"]);
         const isProven = body["paymentId"] !== undefined && FOREVER.has(reason);
         if (isProven && use && use.block > block)
           broken.push(
@@ -220,10 +220,8 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
   /** A handler throws only refusals of the service. */
   handlers({ services, dead }) {
     return [...services, ...dead].flatMap(({ name, thrown, failed }) => [
-      ...thrown.map(
-        (error) => `${name} threw ${error instanceof Error ? error.stack : String(error)}`,
-      ),
-      ...(failed === undefined ? [] : [`${name} did not start: ${String(failed)}`]),
+      ...thrown.map((error) => `${name} threw ${describe(error)}`),
+      ...(failed === undefined ? [] : [`${name} did not start: ${describe(failed)}`]),
     ]);
   },
 
@@ -255,3 +253,6 @@ export async function brokenIn(world: World, sql: ClientBase): Promise<string[]>
     for (const text of await holds(world, sql)) broken.push(`${name}: ${text}`);
   return broken;
 }
+
+const describe = (error: unknown): string =>
+  error instanceof Error ? (error.stack ?? error.message) : JSON.stringify(error);

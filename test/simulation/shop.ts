@@ -236,8 +236,7 @@ export class Shop {
       if (!end && (looks += 1) < 30) timeline.after(1_000, this.#client, "looks", look);
       const depth = end ? chain.head.number - end.block + 1 : 0;
       if (end?.kind !== "canceled" || depth > 2) return;
-      timeline.note(`${this.#client.name}: replaces ${depth} blocks`);
-      chain.reorganise(depth);
+      this.#world.reorganise(depth);
       this.#collect(proof, HIGH_TIP_WEI * 5n);
     };
     look();

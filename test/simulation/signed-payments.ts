@@ -18,7 +18,7 @@ import {
 } from "../helpers/permit2.ts";
 import { transferOf } from "../helpers/eip3009.ts";
 import type { Random } from "../helpers/random.ts";
-import { CHAIN_ID, RELAYERS, USDC, type World } from "./world.ts";
+import { CHAIN_ID, USDC, type World } from "./world.ts";
 
 export type Scheme = "exact" | "exact-permit2" | "upto";
 

@@ -78,5 +78,7 @@ async function report({ seed, without, only, isTraced = false }: Order): Promise
 
 function describe(fields: unknown): string {
   const { err } = fields as { err?: unknown };
-  return err instanceof Error ? `${err.message} ${String(err.cause ?? "")}` : "";
+  return err instanceof Error
+    ? `${err.message} ${err.cause instanceof Error ? err.cause.message : ""}`
+    : "";
 }

@@ -16,7 +16,7 @@ import {
 } from "./chain/chain.ts";
 import { Database, type Backends } from "./database.ts";
 import type { KnownAgent } from "./agents.ts";
-import { Connection, type Answer, type Call } from "./host.ts";
+import { Connection, type Answer, type Call, type Lost, wordOf } from "./host.ts";
 import { giveBackClients } from "./prisma-client.ts";
 import { Records } from "./records.ts";
 import { Service } from "./service.ts";
@@ -51,12 +51,6 @@ const TIMINGS = {
   idleHeadMs: 8_000,
   webhookLookMs: 5_000,
 };
-
-/** No answer arrived: the code says why. */
-export interface Lost {
-  status: 0;
-  body: Record<string, unknown>;
-}
 
 /**
  * A payment that somebody asked for. No two of a world have the same payer, payee and amount, so the chain shows how
@@ -226,7 +220,7 @@ export class World {
     this.services = this.services.filter((each) => each !== service);
     this.dead.push(service);
     this.database.cut((session) => session.actor === service);
-    for (const fail of [...service.callers]) fail();
+    for (const fail of service.callers) fail();
   }
 
   /** One HTTP request. The response may be lost; then nobody knows what became of it. */
@@ -305,7 +299,7 @@ export class World {
       answer = service ? await this.request(client, service, call, this.patienceMs()) : NO_ANSWER;
       intent.answers.push(answer);
       const { status, body } = answer;
-      const code = String(body["code"] ?? "");
+      const code = wordOf(body["code"]);
       this.timeline.note(`${client.name}: ${intent.who} is answered ${status} ${code}`);
       if (isOutcome(answer)) {
         intent.outcome = status === 200 ? "paid" : "not paid";
@@ -329,7 +323,7 @@ export class World {
       answer = service ? await this.request(client, service, call, this.patienceMs()) : NO_ANSWER;
       const { status, body } = answer;
       this.timeline.note(
-        `${client.name}: ${call.route} is answered ${status} ${String(body["code"] ?? "")}`,
+        `${client.name}: ${call.route} is answered ${status} ${wordOf(body["code"])}`,
       );
       each?.(answer);
       if (isOutcome(answer)) break;
@@ -354,6 +348,14 @@ export class World {
     this.#ends.add(end);
     await pause(ms);
     if (this.#ends.delete(end)) end();
+  }
+
+  /** The last blocks are replaced; what they held returns to the pools, or is dropped. */
+  reorganise(depth: number, options: Parameters<SimulatedChain["reorganise"]>[1] = {}): void {
+    this.timeline.note(`REORGANISATION of ${depth} blocks`);
+    this.faults.add("reorganisation");
+    this.deepestReorganisation = Math.max(this.deepestReorganisation, depth);
+    this.chain.reorganise(depth, options);
   }
 
   /** All faults end, so that everything that can become final does. */
@@ -382,13 +384,13 @@ export class World {
     ]);
     if (service.isGone) return;
     service.isGone = true;
-    for (const fail of [...service.callers]) fail();
+    for (const fail of service.callers) fail();
     this.dead.push(service);
     this.database.cut((session) => session.actor === service);
   }
 
   async close(): Promise<void> {
-    for (const service of [...this.services]) this.crash(service);
+    for (const service of this.services.slice()) this.crash(service);
     await this.database.close();
     giveBackClients(this.timeline);
   }
@@ -492,7 +494,7 @@ export const pause = (ms: number): Promise<void> =>
 
 const NO_ANSWER: Lost = { status: 0, body: { code: "no process" } };
 export const isOutcome = ({ status, body }: Answer | Lost): boolean =>
-  status !== 0 && !COME_AGAIN.has(String(body["code"] ?? ""));
+  status !== 0 && !COME_AGAIN.has(wordOf(body["code"]));
 /** Not an outcome: the same request is sent again, with the same key. */
 export const COME_AGAIN = new Set([
   "idempotency_in_progress",

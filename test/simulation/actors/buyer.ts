@@ -1,7 +1,7 @@
 // An agent that buys from sellers of all kinds, each purchase with a key, until it knows what became of it.
 import { asAgent, type KnownAgent } from "../agents.ts";
 import type { Random } from "../../helpers/random.ts";
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import { Shop } from "../shop.ts";
 import { currentActor } from "../time.ts";
 import { COME_AGAIN, pause, type Client, type Purchase, type World } from "../world.ts";

@@ -1,5 +1,5 @@
 // The actors of the worlds.
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import { approvals } from "./approvals.ts";
 import { clasher } from "./clasher.ts";
 import { depositor } from "./depositor.ts";

@@ -2,7 +2,7 @@
 // answer, with a key and without, two sellers the same payment. Meanwhile others relay, cancel and overtake them.
 import type { Address, Hex } from "viem";
 import type { Random } from "../../helpers/random.ts";
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import {
   approvePermit2,
   cancelCall,

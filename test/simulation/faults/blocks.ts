@@ -1,7 +1,7 @@
 // What happens to blocks, pools and fees.
 import type { Hex } from "viem";
 import type { Random } from "../../helpers/random.ts";
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import { pause, RELAYERS, type World } from "../world.ts";
 
 const BLOCK_MS = 2_000;
@@ -63,11 +63,8 @@ function ours(world: World, depth: number): Hex[] {
 async function reorganise(world: World, random: Random, depth: number): Promise<void> {
   const all = ours(world, depth);
   const drop = random.pick<readonly Hex[]>([[], all, all.filter(() => random.next() < 0.5)]);
-  world.timeline.note(
-    `REORGANISATION of ${depth} blocks with ${all.length} of ours, ${drop.length} are dropped`,
-  );
-  world.deepestReorganisation = Math.max(world.deepestReorganisation, depth);
-  world.chain.reorganise(depth, { drop });
+  world.timeline.note(`${all.length} transactions of ours, ${drop.length} are dropped`);
+  world.reorganise(depth, { drop });
   // In another order than before: some have to wait.
   if (random.next() < 0.4) {
     world.mining = { without: all.filter(() => random.next() < 0.5) };
