@@ -4,7 +4,7 @@
  * what the code itself computes is a constant for each function.
  */
 import type { Hex } from "viem";
-import type { State, Value } from "./state.ts";
+import type { Value } from "./state.ts";
 
 export interface Log {
   address: Hex;
@@ -81,8 +81,7 @@ export class Execution {
   /** Set for an endpoint that denies uses of authorizations. */
   deniesUses = false;
   refund = 0;
-  readonly #state: State;
-  readonly #stateBlock: number;
+  readonly #read: (key: string) => Value | undefined;
   readonly #contractOf: (code: string) => Contract | undefined;
   readonly #written = new Map<string, Value | undefined>();
   /** The values before the transaction, as far as it changed them. */
@@ -91,13 +90,11 @@ export class Execution {
   readonly #warmed: string[] = [];
 
   constructor(
-    state: State,
-    stateBlock: number,
+    read: (key: string) => Value | undefined,
     block: BlockContext,
     contractOf: (code: string) => Contract | undefined,
   ) {
-    this.#state = state;
-    this.#stateBlock = stateBlock;
+    this.#read = read;
     this.block = block;
     this.#contractOf = contractOf;
   }
@@ -111,7 +108,7 @@ export class Execution {
   }
 
   original(key: string): Value | undefined {
-    return this.#state.read(key, this.#stateBlock);
+    return this.#read(key);
   }
 
   write(key: string, value: Value | undefined): void {
