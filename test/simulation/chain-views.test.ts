@@ -383,6 +383,20 @@ t.test("what a block may contain", async (t) => {
   t.equal(mine().mined.length, 1, "the second does not fit by its limit");
   t.equal(mine().mined.length, 1);
   t.equal(chain.transactionsOf(relayer.address).length, 5);
+  for (const [nonce, gas] of [
+    [5, 100_000n],
+    [6, 290_000n],
+    [7, 30_000n],
+  ] as const)
+    send(await sign({ nonce, gas }));
+  t.equal(mine().mined.length, 1, "nothing overtakes what does not fit");
+  t.equal(mine().mined.length, 2);
+  const poor = testAccount(13);
+  chain.fund(poor.address, 21_000n * 6n * GWEI);
+  send(await sign({ nonce: 0, gas: 21_000n }, poor));
+  chain.fund(poor.address, -21_000n * 5n * GWEI);
+  chain.setBaseFee(GWEI / 100n);
+  t.equal(mine().mined.length, 0, "nor what cannot be paid");
 });
 
 t.test("a reorganisation: what returns, what is lost, and what stays", async (t) => {

@@ -60,9 +60,6 @@ export const GAS = {
   logTopic: 375,
   logByte: 8,
   recover: 3_200,
-  value: 9_000,
-  newAccount: 25_000,
-  stipend: 2_300,
   clearRefund: 4_800,
 } as const;
 

@@ -137,6 +137,8 @@ export class Ledger implements Branch {
     const context = { chainId: this.chainId, number, timestampSeconds: block.timestampSeconds };
     let left = block.gasLimit;
     for (let transaction = next(); transaction; transaction = next()) {
+      // One that is left out leaves out those behind it, too.
+      if (transaction.nonce !== this.nonceOf(transaction.from, number)) continue;
       if (transaction.gas > left || !this.#canPay(transaction, number)) continue;
       const done = this.#executeTransaction(transaction, context, block.baseFeeWei);
       left -= done.gasUsed;
