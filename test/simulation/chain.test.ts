@@ -88,7 +88,7 @@ async function sameReceipt(t: Test, hash: Hex): Promise<reads.RpcReceipt> {
     t.equal(simulated, anvil, "both have the receipt or neither");
     throw new Error("no receipt");
   }
-  t.same(shown(simulated), shown(anvil), "the receipt");
+  t.strictSame(shown(simulated), shown(anvil), "the receipt");
   sameGas(t, simulated.gasUsed, anvil.gasUsed);
   return anvil;
 }

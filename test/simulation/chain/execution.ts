@@ -78,20 +78,21 @@ export class Execution {
   /** Set for an endpoint that denies uses of authorizations. */
   deniesUses = false;
   refund = 0;
-  readonly #read: (key: string) => Value | undefined;
+  /** The value before the transaction. */
+  readonly original: (key: string) => Value | undefined;
   readonly #contractOf: (code: string) => Contract | undefined;
   readonly #written = new Map<string, Value | undefined>();
-  /** The values before the transaction, as far as it changed them. */
+  /** What was there before each write, so that a call that fails can take back its own. */
   readonly #journal: [key: string, before: Value | undefined, wasWritten: boolean][] = [];
   readonly #warm = new Set<string>();
   readonly #warmed: string[] = [];
 
   constructor(
-    read: (key: string) => Value | undefined,
+    original: (key: string) => Value | undefined,
     block: BlockContext,
     contractOf: (code: string) => Contract | undefined,
   ) {
-    this.#read = read;
+    this.original = original;
     this.block = block;
     this.#contractOf = contractOf;
   }
@@ -104,17 +105,13 @@ export class Execution {
     return (this.read(key) as bigint | undefined) ?? 0n;
   }
 
-  original(key: string): Value | undefined {
-    return this.#read(key);
-  }
-
   write(key: string, value: Value | undefined): void {
     this.#journal.push([key, this.#written.get(key), this.#written.has(key)]);
     this.#written.set(key, value);
   }
 
-  /** True if it was not used before in this transaction, from now on it was. */
-  warm(key: string): boolean {
+  /** Whether this transaction has not used it before. From now on it has. */
+  isFirstUse(key: string): boolean {
     if (this.#warm.has(key)) return false;
     this.#warm.add(key);
     this.#warmed.push(key);
@@ -235,7 +232,7 @@ export class Frame {
 
   /** Several entries may share one slot of the real storage. */
   load(key: string, slot = key): Value | undefined {
-    this.charge(this.run.warm(slot) ? GAS.coldSlot : GAS.warm);
+    this.charge(this.run.isFirstUse(slot) ? GAS.coldSlot : GAS.warm);
     return this.run.read(key);
   }
 
@@ -246,7 +243,7 @@ export class Frame {
   /** EIP-2200, EIP-2929 and EIP-3529. An entry that shares its slot with another one that is set resets it. */
   store(key: string, value: bigint, slot = key): void {
     const { run } = this;
-    if (run.warm(slot)) this.charge(GAS.coldSlot);
+    if (run.isFirstUse(slot)) this.charge(GAS.coldSlot);
     const now = run.number(key);
     const original = run.original(key);
     const before = typeof original === "bigint" ? original : 0n;
@@ -268,7 +265,7 @@ export class Frame {
   }
 
   hasCode(address: string): boolean {
-    this.charge(this.run.warm(`account ${address}`) ? GAS.coldAccount : GAS.warm);
+    this.charge(this.run.isFirstUse(`account ${address}`) ? GAS.coldAccount : GAS.warm);
     return this.run.codeOf(address) !== undefined;
   }
 
@@ -279,7 +276,7 @@ export class Frame {
 
   /** With at most `gas`, and never the last 64th of what is left. */
   call(to: string, input: string, gas = Number.POSITIVE_INFINITY): CallResult {
-    this.charge(this.run.warm(`account ${to}`) ? GAS.coldAccount : GAS.warm);
+    this.charge(this.run.isFirstUse(`account ${to}`) ? GAS.coldAccount : GAS.warm);
     const available = this.#left - Math.floor(this.#left / 64);
     const result = this.run.call({ caller: this.self, to, input, gas: Math.min(gas, available) });
     this.charge(result.gasUsed);

@@ -177,8 +177,8 @@ export class Ledger implements Branch {
       const gasUsed = fixed + 200 * (output ?? "").length;
       return { success: output !== undefined, output: output ?? "", gasUsed, isOutOfGas: false };
     }
-    run.warm(`account ${caller}`);
-    run.warm(`account ${to}`);
+    run.isFirstUse(`account ${caller}`);
+    run.isFirstUse(`account ${to}`);
     const result = run.call({ caller, to, input, gas, value });
     const used = result.gasUsed + fixed;
     return {
