@@ -102,10 +102,10 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
   },
 
   /** A handler throws only refusals of the service. */
-  handlers({ services, dead }) {
+  handlers({ services, dead, faults }) {
     return [...services, ...dead].flatMap(({ name, thrown, failed }) => [
       ...thrown.map((error) => `${name} threw ${error instanceof Error ? error.stack : String(error)}`),
-      ...(failed === undefined ? [] : [`${name} did not start: ${String(failed)}`]),
+      ...(failed === undefined || faults.size > 0 ? [] : [`${name} did not start: ${String(failed)}`]),
     ]);
   },
 

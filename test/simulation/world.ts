@@ -26,6 +26,8 @@ export const USDC: Address = "0x036CbD53842c5426634e7929541eC2318f3dCF7e";
 /** 2027-01-15. */
 export const START_MS = 1_800_000_000_000;
 const RELAYER_KEYS = [1, 2].map((key): Hex => `0x${String(key).repeat(64)}`);
+/** A process that could not start is started again after this. */
+const RESTART_MS = 2_000;
 /** As long as the service gives itself; what is left is killed. */
 const STOPPING_MS = 30_000;
 /** URLs of endpoints often contain a key. */
@@ -165,7 +167,11 @@ export class World {
   startService(): Service {
     const service = new Service(this.timeline, `p${(this.#started += 1)}`, this.config);
     this.services.push(service);
-    service.start();
+    service.start(() => {
+      if (service.isGone) return;
+      this.crash(service);
+      this.timeline.after(RESTART_MS, undefined, "restart", () => void this.startService());
+    });
     return service;
   }
 
