@@ -40,6 +40,23 @@ function isDeep({ deepestReorganisation }: World): boolean {
   return deepestReorganisation > 2;
 }
 
+/** One endpoint, one process, some connections: there are others. */
+const WORKED_AROUND = new Set([
+  "clocks",
+  "connectionsCut",
+  "copied",
+  "crash",
+  "crashAtStep",
+  "deployment",
+  "endpointLies",
+  "methodsMissing",
+  "nonceTaken",
+  "poolEmptied",
+  "reorganisation",
+  "responsesLost",
+]);
+const PATIENCE_MS = 60_000;
+
 const SETTLED = new Set(["payment.settled", "withdrawal.settled", "agent.funded"]);
 
 const logsOf = ({ services, dead }: World): (LogLine & { name: string })[] =>
@@ -154,6 +171,16 @@ export const ENGINE_INVARIANTS: Readonly<
       return SECRETS.some((secret) => shown.includes(secret))
         ? [`${name} logs a secret: ${shown.slice(0, 300)}`]
         : [];
+    });
+  },
+
+  /** Faults that the service works around cost no payment, and little time. */
+  resilience({ intents, faults }) {
+    if ([...faults].some((fault) => !WORKED_AROUND.has(fault))) return [];
+    return intents.flatMap(({ who, answers, tookMs = 0 }) => {
+      const code = String(answers.at(-1)?.body["code"] ?? "");
+      if (code === "settlement_failed") return [`${who} failed without a reason`];
+      return tookMs > PATIENCE_MS ? [`${who} took ${(tookMs / 1_000).toFixed(0)} s`] : [];
     });
   },
 

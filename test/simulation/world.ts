@@ -66,6 +66,8 @@ export interface Intent {
   answers: (Answer | Lost)[];
   /** What the client was told in the end; undefined while it has no outcome. */
   outcome?: "paid" | "not paid";
+  /** How long it took to have it. */
+  tookMs?: number;
   /** It may have happened or not; nobody was told. */
   isForgotten?: boolean;
 }
@@ -230,6 +232,7 @@ export class World {
   /** Asks like a careful client: again, at any process, with the same key, until there is an outcome. */
   async untilAnswered(intent: Intent, call: Call, tries = 60): Promise<Answer | Lost> {
     const client = currentActor() as Client;
+    const fromMs = this.timeline.nowMs;
     let answer: Answer | Lost = NO_ANSWER;
     for (let count = 0; count < tries; ) {
       const service = this.anyService();
@@ -241,6 +244,7 @@ export class World {
       this.timeline.note(`${client.name}: ${intent.who} is answered ${status} ${code}`);
       if (status !== 0 && !COME_AGAIN.has(code)) {
         intent.outcome = status === 200 ? "paid" : "not paid";
+        intent.tookMs = this.timeline.nowMs - fromMs;
         break;
       }
       await pause(300 + this.random.int(0, 4_000));
