@@ -34,6 +34,8 @@ export class Backends {
   readonly #free = new Map<string, Backend[]>();
   /** Looks for locks, and cancels statements. */
   readonly monitor: pg.Client;
+  /** Results that are always the same: a connection asks for them when it opens, and to show that it lives. */
+  readonly constants = new Map<string, unknown>();
 
   private constructor(url: string, monitor: pg.Client) {
     this.#url = url;
@@ -120,6 +122,8 @@ interface WireQuery {
   handleDataRow(message: object): void;
   handleCommandComplete(message: object, connection: WireConnection): void;
 }
+
+const CONSTANT = /^(SELECT 1|\s*SELECT pg_is_in_recovery\(\) AS standby[^]*)$/;
 
 /** Real time after which a statement without a result may be waiting for a lock. */
 const LOOK_FOR_LOCKS_MS = 3;
@@ -381,18 +385,25 @@ export class Session {
       this.#channels.add(listen);
       return { rows: [], rowCount: null, fields: [], command: "LISTEN" };
     }
-    this.#backend ??= this.database.backends.take(this.settings);
+    const { backends } = this.database;
+    const constant = CONSTANT.test(text);
+    const known = constant && backends.constants.get(text);
+    if (known) return known;
+    this.#backend ??= backends.take(this.settings);
     const backend = await this.#backend;
     const { client } = backend;
     this.pid = backend.pid;
     backend.onNotify = (...note) => void this.#notes.push(note);
     try {
       if (/^\s*BEGIN\b/i.test(text)) return await this.#begin(client, text);
-      if (!/^\s*(COMMIT|ROLLBACK)\s*$/i.test(text))
-        return await new Promise((resolve, reject) => {
-          const done: Done = (error, result) => (error ? reject(error) : resolve(result));
+      if (!/^\s*(COMMIT|ROLLBACK)\s*$/i.test(text)) {
+        const result = await new Promise((resolve, reject) => {
+          const done: Done = (error, found) => (error ? reject(error) : resolve(found));
           client.query(new TimedQuery(statement, this.database.micros, done) as never);
         });
+        if (constant) backends.constants.set(text, result);
+        return result;
+      }
       this.#isInTransaction = false;
       const ended = await client.query(text);
       if (ended.command !== "COMMIT") this.#notes = [];

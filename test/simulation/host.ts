@@ -9,6 +9,25 @@ import { toApiError } from "../../server/plugins/http/errors.ts";
 const SHARES_SCOPE = Symbol.for("skip-override");
 
 type Wired = Record<string | symbol, unknown>;
+
+/** A client's connection, as the service sees it: whether its response was written completely, or it broke before. */
+export class Connection extends EventEmitter {
+  destroyed = false;
+  writableFinished = false;
+
+  finish(): void {
+    if (this.destroyed) return;
+    this.writableFinished = true;
+    this.emit("finish");
+    this.emit("close");
+  }
+
+  break(): void {
+    if (this.destroyed || this.writableFinished) return;
+    this.destroyed = true;
+    this.emit("close");
+  }
+}
 type Handler = (this: unknown, request: object, reply: object) => unknown;
 type Hook = (app: unknown) => unknown;
 
@@ -112,15 +131,18 @@ export class Host {
       await hook.call(this.app, this.app);
   }
 
-  async call({ route, body, params = {}, query = {}, headers = {}, as = {} }: Call): Promise<Answer> {
+  async call(
+    { route, body, params = {}, query = {}, headers = {}, as = {} }: Call,
+    raw = new Connection(),
+  ): Promise<Answer> {
     const handler = this.#routes.get(route);
     if (!handler) throw new Error(`no module has the route ${route}`);
     this.#requests += 1;
-    const raw = Object.assign(new EventEmitter(), { destroyed: false, writableFinished: false });
     let status = 200;
     let sent: unknown;
     const reply: Wired = Object.assign(Object.create(this.#reply) as Wired, {
       raw,
+      request: {},
       elapsedTime: 0,
       header: () => reply,
       headers: () => reply,
@@ -152,6 +174,7 @@ export class Host {
       ip: "203.0.113.1",
       ...as,
     });
+    reply["request"] = request;
     try {
       const returned = await handler.call(this.app, request, reply);
       return { status, body: bodyOf(returned === reply ? sent : returned) };

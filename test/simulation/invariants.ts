@@ -2,8 +2,10 @@
 import type { ClientBase } from "pg";
 import { ENGINE_INVARIANTS } from "./engine-invariants.ts";
 import type { Intent, World } from "./world.ts";
+import { OWNER_INVARIANTS } from "./owner-invariants.ts";
+import type { World } from "./world.ts";
 
-type Invariant = (world: World, sql: ClientBase) => Promise<string[]> | string[];
+export type Invariant = (world: World, sql: ClientBase) => Promise<string[]> | string[];
 
 const INVARIANTS: Readonly<Record<string, Invariant>> = {
   /** Nobody is told "paid" for money that did not move, or "not paid" for money that did; and nobody pays twice. */
@@ -60,34 +62,32 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
 
   /** What agents' wallets paid is in the ledger, and nothing else is. */
   async payments({ chain, agents }, sql) {
-    const { rows } = await sql.query<{ id: string; status: string; wallet: string; to: string; value: string }>(
+    const { rows } = await sql.query<{
+      id: string;
+      status: string;
+      wallet: string;
+      to: string;
+      value: string;
+    }>(
       `SELECT p.id, p.status, a.wallet_address AS wallet, p.counterparty AS to, p.amount::text AS value
          FROM payments p JOIN agents a ON a.id = p.agent_id WHERE p.kind <> 'incoming' AND p.status NOT IN ('blocked', 'voided', 'failed')`,
     );
     const wallets = new Set<string>(agents.map(({ wallet }) => wallet));
     const left = new Map<string, number>();
     for (const { from, to, value } of chain.transfers())
-      if (wallets.has(from)) left.set(`${from} ${to} ${value}`, (left.get(`${from} ${to} ${value}`) ?? 0) + 1);
+      if (wallets.has(from))
+        left.set(`${from} ${to} ${value}`, (left.get(`${from} ${to} ${value}`) ?? 0) + 1);
     const broken: string[] = [];
     for (const { id, status, wallet, to, value } of rows) {
       const key = `${wallet} ${to} ${value}`;
       if (status !== "settled") broken.push(`payment ${id} is still ${status}`);
-      else if ((left.get(key) ?? 0) === 0) broken.push(`payment ${id} is settled, and nothing moved`);
+      else if ((left.get(key) ?? 0) === 0)
+        broken.push(`payment ${id} is settled, and nothing moved`);
       left.set(key, (left.get(key) ?? 0) - 1);
     }
-    for (const [key, times] of left) if (times > 0) broken.push(`the ledger lacks a payment: ${key}`);
+    for (const [key, times] of left)
+      if (times > 0) broken.push(`the ledger lacks a payment: ${key}`);
     return broken;
-  },
-
-  /** No agent pays more in 24 hours than its owner allowed. A world is shorter than that. */
-  limits({ chain, agents, limits }) {
-    return agents.flatMap(({ id, wallet, dailyLimit }) => {
-      let sum = 0n;
-      for (const { from, to, value } of chain.transfers())
-        if (from === wallet && !limits.isOutside(to)) sum += value;
-      const most = limits.mostOf(id) ?? dailyLimit;
-      return sum > most ? [`${id} paid ${sum} of ${most} a day`] : [];
-    });
   },
 
   /** The limits' running sums are the sums of the payments that they count. */
@@ -98,16 +98,22 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
               AND p.created_at > a.window_tail_at AND p.status IN ('reserved', 'submitted', 'settled', 'unknown')
         GROUP BY a.id HAVING a.window_sum <> coalesce(sum(p.amount), 0)`,
     );
-    return rows.map(({ id, kept, counted }) => `the window of ${id} has ${kept}, counted are ${counted}`);
+    return rows.map(
+      ({ id, kept, counted }) => `the window of ${id} has ${kept}, counted are ${counted}`,
+    );
   },
 
   /** A handler throws only refusals of the service. */
   handlers({ services, dead, faults }) {
     return [...services, ...dead].flatMap(({ name, thrown, failed }) => [
-      ...thrown.map((error) => `${name} threw ${error instanceof Error ? error.stack : String(error)}`),
+      ...thrown.map(
+        (error) => `${name} threw ${error instanceof Error ? error.stack : String(error)}`,
+      ),
       ...(failed === undefined || faults.size > 0 ? [] : [`${name} did not start: ${String(failed)}`]),
     ]);
   },
+
+  ...OWNER_INVARIANTS,
 
   actors: ({ failures }) => failures,
   ...ENGINE_INVARIANTS,

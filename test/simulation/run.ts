@@ -4,6 +4,7 @@
 //   npm run simulate -- --seeds 1000 --from 500 from another seed on
 //   npm run simulate -- --seed 17               one seed, step by step
 //   npm run simulate -- --seed 17 --without 2,5 the same without these items of its plan
+//   npm run simulate -- --seeds 100 --list      a line for each seed
 //   npm run simulate -- --plant NAME            with a known past defect in the service
 import { parseArgs } from "node:util";
 import { withSimulation, type Simulation } from "./simulation.ts";
@@ -18,6 +19,7 @@ const { values } = parseArgs({
     plant: { type: "string" },
     workers: { type: "string" },
     brief: { type: "boolean", default: false },
+    list: { type: "boolean", default: false },
   },
 });
 
@@ -51,6 +53,7 @@ async function many(simulation: Simulation): Promise<number> {
     (report) => {
       played += 1;
       cpuMs += report.cpuMs;
+      if (values.list && report.broken.length === 0) show(report);
       if (report.broken.length === 0) return true;
       failed += 1;
       first ??= report.seed;
@@ -68,9 +71,9 @@ async function many(simulation: Simulation): Promise<number> {
   return failed > 0 ? 1 : 0;
 }
 
-function show({ seed, broken, actors, faults, virtualMs, events }: Report): void {
+function show({ seed, broken, actors, faults, virtualMs, events, cpuMs }: Report): void {
   console.log(
-    `seed ${seed}: ${broken.length === 0 ? "holds" : "BROKEN"} (${[...actors, ...faults].join(", ")}; ${events} events in ${(virtualMs / 1_000).toFixed(0)} s)`,
+    `seed ${seed}: ${broken.length === 0 ? "holds" : "BROKEN"} (${[...actors, ...faults].join(", ")}; ${events} events in ${(virtualMs / 1_000).toFixed(0)} s, ${cpuMs.toFixed(0)} ms of CPU)`,
   );
   for (const text of broken) console.log(`  ${text}`);
   if (broken.length > 0) console.log(`  see it: npm run simulate -- --seed ${seed}`);

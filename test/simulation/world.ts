@@ -15,8 +15,9 @@ import {
 } from "./chain/chain.ts";
 import { Database, type Backends } from "./database.ts";
 import type { KnownAgent } from "./agents.ts";
-import type { Answer, Call } from "./host.ts";
+import { Connection, type Answer, type Call } from "./host.ts";
 import { giveBackClients } from "./prisma-client.ts";
+import { Records } from "./records.ts";
 import { Service } from "./service.ts";
 import { currentActor, inside, Timeline, type Actor } from "./time.ts";
 import { Network, type Server } from "./undici.ts";
@@ -28,6 +29,8 @@ export const START_MS = 1_800_000_000_000;
 const RELAYER_KEYS = [1, 2].map((key): Hex => `0x${String(key).repeat(64)}`);
 /** A process that could not start is started again after this. */
 const RESTART_MS = 2_000;
+/** Two lanes cost twice as many looks at the queue. */
+const TWO_LANES = 0.3;
 /** As long as the service gives itself; what is left is killed. */
 const STOPPING_MS = 30_000;
 /** URLs of endpoints often contain a key. */
@@ -40,7 +43,10 @@ const NATIVE_PRICE = 3_000;
 export const NATIVE_PRICE_ATOMIC = BigInt(NATIVE_PRICE) * 1_000_000n;
 /** Watching is dear and finds nothing new in a world that waits; with these a quiet hour costs little. */
 const TIMINGS = {
-  laneRetryMs: 1_500,
+  laneLeaseMs: 10_000,
+  laneRenewMs: 4_000,
+  laneRetryMs: 3_000,
+  laneLookMs: 4_000,
   watchRoundMs: 3_000,
   reconcileRoundMs: 6_000,
   idleHeadMs: 8_000,
@@ -85,25 +91,6 @@ export class Client implements Actor {
   }
 }
 
-/** The highest sum of a day that an agent's owner allowed at any time of the world. */
-class Limits {
-  readonly #most = new Map<string, bigint>();
-  readonly #outside = new Set<string>();
-  raise(agentId: string, atomic: bigint): void {
-    this.#most.set(agentId, atomic);
-  }
-  mostOf(agentId: string): bigint | undefined {
-    return this.#most.get(agentId);
-  }
-  /** Payments to this address are the owner's own, such as withdrawals. */
-  leaveOut(to: string): void {
-    this.#outside.add(to.toLowerCase());
-  }
-  isOutside(to: string): boolean {
-    return this.#outside.has(to.toLowerCase());
-  }
-}
-
 export class World {
   readonly seed: number;
   readonly random: Random;
@@ -120,8 +107,8 @@ export class World {
   readonly intents: Intent[] = [];
   /** What actors did not expect. */
   readonly failures: string[] = [];
-  /** What the owners allowed, where it differs from the start. */
-  readonly limits = new Limits();
+  /** What owners and agents did, for the invariants. */
+  readonly records = new Records();
   isMining = true;
   /** What the makers of blocks take and leave out. */
   mining: MineOptions = {};
@@ -133,17 +120,25 @@ export class World {
   /** Responses of an endpoint take this much longer. */
   readonly delaysMs = new Map<number, number>();
   readonly #ends = new Set<() => void>();
+  /** False when a wallet may have less than an endpoint said, or than a block had that was removed. */
+  isMoneyCertain = true;
   #started = 0;
   #amounts = 0n;
 
-  constructor(seed: number, backends: Backends, agents: readonly KnownAgent[], url: string, startMs = START_MS) {
+  constructor(
+    seed: number,
+    backends: Backends,
+    agents: readonly KnownAgent[],
+    url: string,
+    startMs = START_MS,
+  ) {
     this.seed = seed;
     this.random = new Random(seed);
     this.timeline = new Timeline(this.random, startMs);
     this.database = new Database(this.timeline, backends);
     this.network = new Network(this.timeline);
     this.agents = agents;
-    this.config = configOf(url);
+    this.config = configOf(url, this.random.next() < TWO_LANES ? 2 : 1);
     this.chain = new SimulatedChain({
       chainId: CHAIN_ID,
       usdc: USDC,
@@ -188,7 +183,12 @@ export class World {
   }
 
   /** One HTTP request. The response may be lost; then nobody knows what became of it. */
-  request(client: Client, service: Service, call: Call, timeoutMs = 65_000): Promise<Answer | Lost> {
+  request(
+    client: Client,
+    service: Service,
+    call: Call,
+    timeoutMs = 65_000,
+  ): Promise<Answer | Lost> {
     const { timeline, network } = this;
     return new Promise((resolve) => {
       const lost = (why: string) => () => {
@@ -196,20 +196,39 @@ export class World {
         resolve({ status: 0, body: { code: why } });
       };
       const cut = (): void =>
-        void timeline.after(network.latencyMs(), client, "connection lost", lost("connection lost"));
-      const late = timeline.after(timeoutMs, client, "gave up", lost("gave up"));
+        void timeline.after(
+          network.latencyMs(),
+          client,
+          "connection lost",
+          lost("connection lost"),
+        );
+      const connection = new Connection();
+      const late = timeline.after(timeoutMs, client, "gave up", () => {
+        lost("gave up")();
+        timeline.after(network.latencyMs(), service, "its client is gone", () =>
+          connection.break(),
+        );
+      });
       const answer = (found: Answer): void => {
         service.callers.delete(cut);
-        timeline.after(network.latencyMs(), client, `answer ${found.status} to ${call.route}`, () => {
-          late.isCanceled = true;
-          resolve(found);
-        });
+        if (connection.destroyed) return;
+        // A response that is written completely arrives.
+        connection.finish();
+        late.isCanceled = true;
+        timeline.after(
+          network.latencyMs(),
+          client,
+          `answer ${found.status} to ${call.route}`,
+          () => {
+            resolve(found);
+          },
+        );
       };
       if (service.isGone) return cut();
       service.callers.add(cut);
       timeline.after(network.latencyMs(), service, `${client.name}: ${call.route}`, () => {
         if (!service.isReady) return answer({ status: 503, body: { code: "service_unavailable" } });
-        service.host.call(call).then(answer, (error: unknown) => {
+        service.host.call(call, connection).then(answer, (error: unknown) => {
           answer({ status: 500, body: { code: "internal_error", message: String(error) } });
           service.thrown.push(error);
         });
@@ -237,12 +256,12 @@ export class World {
     for (let count = 0; count < tries; ) {
       const service = this.anyService();
       if (service) count += 1;
-      answer = service ? await this.request(client, service, call) : NO_ANSWER;
+      answer = service ? await this.request(client, service, call, this.patienceMs()) : NO_ANSWER;
       intent.answers.push(answer);
       const { status, body } = answer;
       const code = String(body["code"] ?? "");
       this.timeline.note(`${client.name}: ${intent.who} is answered ${status} ${code}`);
-      if (status !== 0 && !COME_AGAIN.has(code)) {
+      if (isOutcome(answer)) {
         intent.outcome = status === 200 ? "paid" : "not paid";
         intent.tookMs = this.timeline.nowMs - fromMs;
         break;
@@ -250,6 +269,33 @@ export class World {
       await pause(300 + this.random.int(0, 4_000));
     }
     return answer;
+  }
+
+  /** The same request again, at any process, until it is answered. `each` sees every answer. */
+  async ask(
+    call: Call,
+    each?: (answer: Answer | Lost) => void,
+    tries = 30,
+  ): Promise<Answer | Lost> {
+    const client = currentActor() as Client;
+    let answer: Answer | Lost = NO_ANSWER;
+    for (let count = 0; count < tries; count += 1) {
+      const service = this.anyService();
+      answer = service ? await this.request(client, service, call, this.patienceMs()) : NO_ANSWER;
+      const { status, body } = answer;
+      this.timeline.note(
+        `${client.name}: ${call.route} is answered ${status} ${String(body["code"] ?? "")}`,
+      );
+      each?.(answer);
+      if (isOutcome(answer)) break;
+      await pause(300 + this.random.int(0, 4_000));
+    }
+    return answer;
+  }
+
+  /** How long a client waits: sometimes it goes away early, and asks again. */
+  patienceMs(): number {
+    return this.random.next() < 0.15 ? this.random.int(20, 4_000) : 65_000;
   }
 
   /** A process that takes requests, or undefined while there is none. */
@@ -321,7 +367,10 @@ export class World {
       }
       return new Promise((resolve) => {
         const found = (receipt: unknown): void =>
-          resolve({ status: 200, body: JSON.stringify({ ...(answer as object), result: receipt }) });
+          resolve({
+            status: 200,
+            body: JSON.stringify({ ...(answer as object), result: receipt }),
+          });
         if (awaited.receipt) found(awaited.receipt);
         else awaited.onReceipt = found;
       });
@@ -356,7 +405,7 @@ export class World {
   }
 }
 
-function configOf(url: string): Config {
+function configOf(url: string, lanes: number): Config {
   const config = loadConfig({
     PURSER_MODE: "production",
     FACILITATOR_OPEN: "true",
@@ -365,7 +414,7 @@ function configOf(url: string): Config {
     [`RPC_URL_${CHAIN_ID}`]: ENDPOINTS.join(","),
     [`NATIVE_PRICE_${CHAIN_ID}`]: String(NATIVE_PRICE),
     NETWORKS: `eip155:${CHAIN_ID}`,
-    RELAYER_PRIVATE_KEYS: RELAYER_KEYS.join(","),
+    RELAYER_PRIVATE_KEYS: RELAYER_KEYS.slice(0, lanes).join(","),
     MASTER_KEYS: `simulation:${MASTER_KEY}`,
     WORKERS: "1",
   });
@@ -382,6 +431,8 @@ export const pause = (ms: number): Promise<void> =>
   new Promise((resolve) => void setTimeout(resolve, ms));
 
 const NO_ANSWER: Lost = { status: 0, body: { code: "no process" } };
+export const isOutcome = ({ status, body }: Answer | Lost): boolean =>
+  status !== 0 && !COME_AGAIN.has(String(body["code"] ?? ""));
 /** Not an outcome: the same request is sent again, with the same key. */
 const COME_AGAIN = new Set([
   "idempotency_in_progress",

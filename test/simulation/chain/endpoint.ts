@@ -98,7 +98,9 @@ export class Endpoint {
     const { number } = this.head;
     this.pool.dropUsed((sender) => this.#deps.ledger.nonceOf(sender, number));
     const waiting = this.#awaited;
-    if (waiting.length === 0 || this.isSilent || this.hidesReceipts) return;
+    // The connections of those who wait are lost.
+    if (this.isDown) this.#awaited = [];
+    if (this.isDown || waiting.length === 0 || this.isSilent || this.hidesReceipts) return;
     this.#awaited = [];
     for (const awaited of waiting) {
       const found = this.#find(awaited.hash);
