@@ -3,7 +3,6 @@ import type { ClientBase } from "pg";
 import { ENGINE_INVARIANTS } from "./engine-invariants.ts";
 import type { Intent, World } from "./world.ts";
 import { OWNER_INVARIANTS } from "./owner-invariants.ts";
-import type { World } from "./world.ts";
 
 export type Invariant = (world: World, sql: ClientBase) => Promise<string[]> | string[];
 
