@@ -29,11 +29,16 @@ const ALARMS: readonly [RegExp, (world: World) => boolean][] = [
   [/^a reorganisation removed a block/, isReorganised],
   [/^a foreign transaction used one of our nonces/, isAfter("nonceTaken")],
   [/cannot pay its gas|^No gas/, isAfter("relayersUnfunded")],
-  [/^the token accepts transfers without effect/, isAfter("endpointLies")],
+  [/^the token accepts transfers without effect/, isLied],
+  [/^payments wait for chain data/, isLied],
 ];
 
 function isReorganised({ deepestReorganisation }: World): boolean {
   return deepestReorganisation > 0;
+}
+/** An endpoint hid what the chain has. */
+function isLied({ faults }: World): boolean {
+  return faults.has("endpointLies") || faults.has("blindReturn");
 }
 /** Deeper than what counts as final. */
 function isDeep({ deepestReorganisation }: World): boolean {
@@ -128,7 +133,13 @@ export const ENGINE_INVARIANTS: Readonly<
 
   /** The last notification of a payment says what the payment says. */
   async notifications(_world, sql) {
-    const { rows } = await sql.query<{ id: string; kind: string; status: string; isReceived: boolean; types: string[] }>(
+    const { rows } = await sql.query<{
+      id: string;
+      kind: string;
+      status: string;
+      isReceived: boolean;
+      types: string[];
+    }>(
       `SELECT p.id, p.kind, p.status,
               EXISTS (SELECT FROM webhooks w WHERE w.owner_id = a.owner_id) AS "isReceived",
               ARRAY(SELECT n.type FROM notifications n WHERE n.subject_id = p.id AND n.type <> 'payment.undelivered'
@@ -139,13 +150,21 @@ export const ENGINE_INVARIANTS: Readonly<
       const last = types.at(-1);
       const isSettled = last !== undefined && SETTLED.has(last);
       if (status === "settled" && isReceived && !isSettled)
-        return [`payment ${id} (${kind}) is settled, and its owner was notified of: ${types.join(", ")}`];
+        return [
+          `payment ${id} (${kind}) is settled, and its owner was notified of: ${types.join(", ")}`,
+        ];
       if (status === "settled" && last === "payment.failed")
-        return [`payment ${id} (${kind}) is settled, and the last notification says that it failed`];
+        return [
+          `payment ${id} (${kind}) is settled, and the last notification says that it failed`,
+        ];
       if (status === "voided" && isSettled)
-        return [`payment ${id} (${kind}) is voided, and the last notification says that it settled`];
+        return [
+          `payment ${id} (${kind}) is voided, and the last notification says that it settled`,
+        ];
       if (status === "blocked" && last !== "payment.blocked")
-        return [`payment ${id} (${kind}) is blocked, and its owner was notified of: ${types.join(", ")}`];
+        return [
+          `payment ${id} (${kind}) is blocked, and its owner was notified of: ${types.join(", ")}`,
+        ];
       return [];
     });
   },

@@ -68,6 +68,7 @@ async function reorganise(world: World, random: Random, depth: number): Promise<
   );
   world.deepestReorganisation = Math.max(world.deepestReorganisation, depth);
   world.chain.reorganise(depth, { drop });
+  if (random.next() < 0.4) void keepShowing(world, random);
   // In another order than before: some have to wait.
   if (random.next() < 0.4) {
     world.mining = { without: all.filter(() => random.next() < 0.5) };
@@ -75,6 +76,20 @@ async function reorganise(world: World, random: Random, depth: number): Promise<
       world.mining = {};
     });
   }
+}
+
+/** One endpoint is still on the branch that nobody else follows. */
+async function keepShowing(world: World, random: Random): Promise<void> {
+  if (world.liar !== undefined) return;
+  const index = random.next() < 0.7 ? 0 : random.int(0, world.chain.endpoints.length - 1);
+  const endpoint = world.chain.endpoints[index];
+  if (!endpoint) return;
+  world.liar = index;
+  endpoint.showsRemoved = true;
+  await world.lasting(random.int(4_000, 40_000), () => {
+    world.liar = undefined;
+    endpoint.showsRemoved = false;
+  });
 }
 
 /** Waits for a block with one of ours, so that there is something to remove. */

@@ -79,6 +79,41 @@ export const deployment: Kind = {
   },
 };
 
+/**
+ * All processes end just after a transaction was sent, and come back when its payments have expired: used, while one
+ * endpoint denies it.
+ */
+export const blindReturn: Kind = {
+  weight: 2,
+  async play(world, { random }) {
+    let isSent = false;
+    await watchSteps(world, 20_000, ({ text, moment }) => {
+      if (!text.startsWith("eth_sendRaw") || moment !== "after" || world.liar !== undefined)
+        return "go on";
+      isSent = true;
+      for (const service of [...world.services]) world.crash(service);
+      return "done";
+    });
+    if (!isSent) return;
+    const index = random.next() < 0.7 ? 0 : random.int(0, world.chain.endpoints.length - 1);
+    const endpoint = world.chain.endpoints[index];
+    if (!endpoint) return;
+    const lies = (isLying: boolean): void => {
+      world.liar = isLying ? index : undefined;
+      Object.assign(endpoint, {
+        deniesUses: isLying,
+        hidesReceipts: isLying,
+        hidesLogs: isLying,
+        hidesTransactions: isLying,
+      });
+    };
+    lies(true);
+    await pause(random.int(100_000, 200_000));
+    world.startService();
+    await world.lasting(random.int(10_000, 60_000), () => lies(false));
+  },
+};
+
 /** All processes at once, for seconds or for longer than an authorization is valid. */
 export const outage: Kind = {
   weight: 2,
