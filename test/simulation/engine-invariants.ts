@@ -131,6 +131,16 @@ export const ENGINE_INVARIANTS: Readonly<
     ]);
   },
 
+  /** What was final is never taken back, unless more blocks are replaced than count as final. */
+  async final(world, sql) {
+    if (isDeep(world)) return [];
+    const { rows } = await sql.query<{ id: string; kind: string }>(
+      `SELECT settlement_id AS id, kind FROM settlement_corrections
+        WHERE before->>'finalAt' IS NOT NULL AND before->>'status' IN ('settled', 'expired')`,
+    );
+    return rows.map(({ id, kind }) => `${id} was final, and was corrected: ${kind}`);
+  },
+
   /** The last notification of a payment says what the payment says. */
   async notifications(_world, sql) {
     const { rows } = await sql.query<{
