@@ -38,7 +38,9 @@ function isReorganised({ deepestReorganisation }: World): boolean {
 }
 /** An endpoint hid what the chain has. */
 function isLied({ faults }: World): boolean {
-  return faults.has("endpointLies") || faults.has("blindReturn");
+  return ["endpointLies", "blindReturn", "staleReturn", "reorganisation"].some((fault) =>
+    faults.has(fault),
+  );
 }
 /** Deeper than what counts as final. */
 function isDeep({ deepestReorganisation }: World): boolean {
