@@ -3,23 +3,9 @@
 import { Random } from "../helpers/random.ts";
 import { ACTORS } from "./actors/index.ts";
 import { FAULTS } from "./faults/index.ts";
-import type { World } from "./world.ts";
+import type { Item, Kind } from "./kind.ts";
 
-/** A kind of actor or fault. */
-export interface Kind {
-  /** How often it is chosen, compared with the others of its list. */
-  weight: number;
-  /** Resolves when it has done everything. It runs as a client of the world: its timers are virtual. */
-  play(world: World, item: Item): Promise<void>;
-}
-
-export interface Item {
-  kind: string;
-  /** When it begins. */
-  atMs: number;
-  /** Its own choices. */
-  random: Random;
-}
+export type { Item, Kind };
 
 export interface Plan {
   seed: number;

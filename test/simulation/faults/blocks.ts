@@ -1,7 +1,7 @@
 // What happens to blocks, pools and fees.
 import type { Hex } from "viem";
 import type { Random } from "../../helpers/random.ts";
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import { pause, RELAYERS, type World } from "../world.ts";
 import { lie } from "./endpoints.ts";
 

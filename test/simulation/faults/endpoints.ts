@@ -2,7 +2,7 @@
 // lies at a time.
 import type { Random } from "../../helpers/random.ts";
 import { RpcError, type Endpoint } from "../chain/chain.ts";
-import type { Item, Kind } from "../plan.ts";
+import type { Item, Kind } from "../kind.ts";
 import type { World } from "../world.ts";
 
 type Undo = () => void;

@@ -1,5 +1,5 @@
 // The faults of the worlds.
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import {
   blocksPassUsOver,
   blocksStop,

@@ -1,6 +1,6 @@
 // What happens to processes of the service: killed at any moment, suspended, deployed, gone, and with wrong clocks.
 import type { Random } from "../../helpers/random.ts";
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import type { Service } from "../service.ts";
 import type { Step } from "../time.ts";
 import { pause, type World } from "../world.ts";
