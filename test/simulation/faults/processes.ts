@@ -72,7 +72,9 @@ export const deployment: Kind = {
   weight: 3,
   async play(world, { random }) {
     const isOverlapping = random.next() < 0.7;
-    for (const service of [...world.services]) {
+    // Those that start now are not stopped.
+    const old = world.services.slice();
+    for (const service of old) {
       if (isOverlapping) world.startService();
       await pause(random.int(500, 5_000));
       if (world.services.includes(service)) await world.stop(service);
@@ -87,7 +89,7 @@ async function endAfterSend(world: World): Promise<boolean> {
   await watchSteps(world, 20_000, ({ text, moment }) => {
     if (!text.startsWith("eth_sendRaw") || moment !== "after") return "go on";
     isSent = world.liar === undefined;
-    if (isSent) for (const service of [...world.services]) world.crash(service);
+    if (isSent) for (const service of world.services) world.crash(service);
     return "done";
   });
   return isSent;
@@ -131,7 +133,7 @@ export const staleReturn: Kind = {
 export const outage: Kind = {
   weight: 2,
   async play(world, { random }) {
-    for (const service of [...world.services]) world.crash(service);
+    for (const service of world.services) world.crash(service);
     await pause(random.int(500, random.pick([5_000, 30_000, 240_000])));
     for (let count = random.int(1, 2); count > 0; count -= 1) world.startService();
   },
