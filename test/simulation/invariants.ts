@@ -218,10 +218,12 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
   },
 
   /** A handler throws only refusals of the service. */
-  handlers({ services, dead }) {
+  handlers({ services, dead, faults }) {
     return [...services, ...dead].flatMap(({ name, thrown, failed }) => [
       ...thrown.map((error) => `${name} threw ${describe(error)}`),
-      ...(failed === undefined ? [] : [`${name} did not start: ${describe(failed)}`]),
+      ...(failed === undefined || faults.size > 0
+        ? []
+        : [`${name} did not start: ${describe(failed)}`]),
     ]);
   },
 

@@ -92,10 +92,12 @@ export class Service implements Actor {
     return this.host.app;
   }
 
-  start(): void {
+  /** `onFailed`: as a process that exits because it cannot start. */
+  start(onFailed: () => void): void {
     inside(this, () => {
       this.#start().catch((error: unknown) => {
         this.failed = error;
+        onFailed();
       });
     });
   }

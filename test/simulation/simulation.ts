@@ -22,7 +22,7 @@ export interface Simulation {
 
 const PASSWORD = "simulation-only-on-this-machine";
 /** A world that takes longer does not end by itself. */
-const WORLD_LIMIT_MS = 120_000;
+const WORLD_LIMIT_MS = 400_000;
 const SETTINGS = [
   "jit=off",
   "autovacuum=off",
@@ -93,8 +93,11 @@ export async function withSimulation<T>(
       },
     });
   } finally {
-    for (const child of started) child.disconnect();
-    for (const child of started) if (child.exitCode === null) await once(child, "exit");
+    const alive = started.filter(
+      ({ exitCode, signalCode }) => exitCode === null && signalCode === null,
+    );
+    for (const child of alive) child.disconnect();
+    for (const child of alive) if (child.exitCode === null) await once(child, "exit");
     await postgres.stop();
     rmSync(compiled, { recursive: true, force: true });
     rmSync(dir, { recursive: true, force: true });

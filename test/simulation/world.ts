@@ -28,6 +28,8 @@ export const USDC: Address = "0x036CbD53842c5426634e7929541eC2318f3dCF7e";
 /** 2027-01-15. */
 export const START_MS = 1_800_000_000_000;
 const RELAYER_KEYS = [1, 2].map((key): Hex => `0x${String(key).repeat(64)}`);
+/** A process that could not start is started again after this. */
+const RESTART_MS = 2_000;
 /** Two lanes cost twice as many looks at the queue. */
 const TWO_LANES = 0.3;
 /** As long as the service gives itself; what is left is killed. */
@@ -65,6 +67,8 @@ export interface Intent {
   answers: (Answer | Lost)[];
   /** What the client was told in the end; undefined while it has no outcome. */
   outcome?: "paid" | "not paid";
+  /** How long it took to have it. */
+  tookMs?: number;
   /** It may have happened or not; nobody was told. */
   isForgotten?: boolean;
 }
@@ -209,7 +213,11 @@ export class World {
   startService(): Service {
     const service = new Service(this.timeline, `p${(this.#started += 1)}`, this.config);
     this.services.push(service);
-    service.start();
+    service.start(() => {
+      if (service.isGone) return;
+      this.crash(service);
+      this.timeline.after(RESTART_MS, undefined, "restart", () => void this.startService());
+    });
     return service;
   }
 
@@ -292,6 +300,7 @@ export class World {
   /** Asks like a careful client: again, at any process, with the same key, until there is an outcome. */
   async untilAnswered(intent: Intent, call: Call, tries = 60): Promise<Answer | Lost> {
     const client = currentActor() as Client;
+    const fromMs = this.timeline.nowMs;
     let answer: Answer | Lost = NO_ANSWER;
     for (let count = 0; count < tries;) {
       const service = this.anyService();
@@ -303,6 +312,7 @@ export class World {
       this.timeline.note(`${client.name}: ${intent.who} is answered ${status} ${code}`);
       if (isOutcome(answer)) {
         intent.outcome = status === 200 ? "paid" : "not paid";
+        intent.tookMs = this.timeline.nowMs - fromMs;
         break;
       }
       await pause(300 + this.random.int(0, 4_000));

@@ -108,6 +108,17 @@ export const endpointsLate: Kind = { weight: 3, play: trouble(LATE) };
 export const sendsFail: Kind = { weight: 4, play: trouble(SENDS) };
 export const methodsMissing: Kind = { weight: 1, play: trouble(MISSING) };
 
+/** One endpoint says this from now on, until the returned function is called. */
+export function lie(world: World, random: Random, said: Partial<Endpoint>): () => void {
+  const index = random.next() < 0.7 ? 0 : random.int(0, world.chain.endpoints.length - 1);
+  world.liar = index;
+  const undo = settings(() => said)(world.chain.endpoints[index] as Endpoint, random, world, index);
+  return () => {
+    world.liar = undefined;
+    undo();
+  };
+}
+
 export const endpointLies: Kind = {
   weight: 4,
   async play(world, { random }) {
