@@ -7,7 +7,10 @@ import {
   maxUint256,
   parseAbi,
   parseGwei,
+  parseTransaction,
+  recoverTransactionAddress,
   toFunctionSelector,
+  type Abi,
   type Address,
   type Hex,
 } from "viem";
@@ -393,9 +396,10 @@ t.test("the payee's own transfer, and a third party's with an approval", async (
   });
   await refusedEverywhere(t, { target: both.usdc, data }, "FiatTokenV2: caller must be the payee");
   t.equal((await mined(t, { to: both.usdc, data }, payee)).status, "0x1");
-  const erc20 = (functionName: "approve" | "transfer" | "transferFrom", args: unknown[]) => ({
+  const abi: Abi = erc20Abi;
+  const erc20 = (functionName: string, args: unknown[]) => ({
     to: both.usdc,
-    data: encodeFunctionData({ abi: erc20Abi, functionName, args } as never),
+    data: encodeFunctionData({ abi, functionName, args }),
   });
   await mined(t, erc20("approve", [payee.address, 300n]), payer);
   await mined(t, erc20("transferFrom", [payer.address, payee.address, 200n]), payee);
@@ -940,8 +944,7 @@ class RandomSteps {
     if (roll < 20) await this.#sign();
     else if (roll < 35) await this.#simulate();
     else if (roll < 70) await this.#send();
-    else if (roll < 76)
-      await both.send(this.#t, this.#dice.pick(this.#raws.concat(this.#raws[0] ?? "0x00")));
+    else if (roll < 76) await this.#resend();
     else if (roll < 96) await this.#mine();
     else await this.#reorganise();
   }
@@ -1051,6 +1054,18 @@ class RandomSteps {
     if (!isRefused(answer)) this.#hashes.push(answer);
   }
 
+  /** Bytes that were sent before. Behind a gap, anvil lets a cheaper transaction replace a dearer one: not compared. */
+  async #resend(): Promise<void> {
+    if (this.#raws.length === 0) return;
+    const raw = this.#dice.pick(this.#raws);
+    const { nonce } = parseTransaction(raw);
+    const from = await recoverTransactionAddress({ serializedTransaction: raw as never });
+    const sender = this.#senders.find(({ address }) => address === from);
+    if (!sender) throw new Error("nobody sent this");
+    const [, pending] = await this.#counts(sender);
+    if (BigInt(nonce ?? 0) <= pending) await both.send(this.#t, raw);
+  }
+
   #counts(sender: TestAccount): Promise<[bigint, bigint]> {
     return both.same(this.#t, "the next nonces", async (chain) => [
       await reads.readNonce(chain, sender.address, "latest"),
@@ -1072,39 +1087,39 @@ class RandomSteps {
 
   async #compare(): Promise<void> {
     const t = this.#t;
-    await sameBlock(t, both.height);
-    await both.same(t, "receipts", async (chain) => {
-      const receipts = await Promise.all(
-        this.#hashes.map((hash) => reads.readReceipt(chain, hash)),
-      );
-      return receipts.map((receipt) => receipt && shown(receipt));
-    });
-    await both.same(t, "transactions", async (chain) =>
-      (await seenTransactions(chain, this.#raws)).map((found) => found?.hash),
-    );
     const accounts = [...this.#payers.map(({ address }) => address), ...this.#payees];
     const [from, to] = [this.#sinceStart, both.height];
     const old = from + BigInt(this.#dice.roll(Number(to - from) + 1));
-    await both.same(t, "states", async (chain) => ({
-      balances: await reads.readBalances(chain, both.usdc, accounts, to),
-      before: await reads.readBalances(chain, both.usdc, accounts, old),
-      ended: await reads.readAuthorizationStates(chain, this.#signed, to),
-      endedBefore: await reads.readAuthorizationStates(chain, this.#signed, old),
-      uses: await Promise.all(
-        this.#signed
-          .filter(({ nonce }) => !nonce.startsWith("permit2:"))
-          .map((one) => reads.findAuthorizationUse(chain, one as never, { from, to })),
-      ),
-      nonces: await Promise.all(
-        this.#senders.map(({ address }) => reads.readNonce(chain, address, reads.tagOf(old))),
-      ),
-    }));
+    const ofToken = this.#signed.filter(({ nonce }) => !nonce.startsWith("permit2:"));
+    await sameBlock(t, both.height);
+    await both.same(t, "what the chain shows", async (chain) => {
+      const all = await Promise.all([
+        Promise.all(this.#hashes.map((hash) => reads.readReceipt(chain, hash))),
+        seenTransactions(chain, this.#raws),
+        reads.readBalances(chain, both.usdc, accounts, to),
+        reads.readBalances(chain, both.usdc, accounts, old),
+        reads.readAuthorizationStates(chain, this.#signed, to),
+        reads.readAuthorizationStates(chain, this.#signed, old),
+        Promise.all(
+          ofToken.map((one) => reads.findAuthorizationUse(chain, one as never, { from, to })),
+        ),
+        Promise.all(
+          this.#senders.map(({ address }) => reads.readNonce(chain, address, reads.tagOf(old))),
+        ),
+      ] as const);
+      const [receipts, transactions, ...states] = all;
+      return {
+        receipts: receipts.map((receipt) => receipt && shown(receipt)),
+        transactions: transactions.map((found) => found?.hash),
+        states,
+      };
+    });
     for (const sender of this.#senders) await this.#counts(sender);
   }
 }
 
 const SEQUENCES = isFullTier ? 30 : 12;
-const STEPS = 40;
+const STEPS = isFullTier ? 40 : 25;
 const FIRST_SEED = Number(process.env["CHAIN_SEED"] ?? 1);
 
 for (let seed = FIRST_SEED; seed < FIRST_SEED + SEQUENCES; seed += 1)

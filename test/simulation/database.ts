@@ -34,6 +34,8 @@ export class Backends {
   readonly #free = new Map<string, Backend[]>();
   /** Looks for locks, and cancels statements. */
   readonly monitor: pg.Client;
+  /** Results that are always the same: a connection asks for them when it opens, and to show that it lives. */
+  readonly constants = new Map<string, unknown>();
 
   private constructor(url: string, monitor: pg.Client) {
     this.#url = url;
@@ -53,7 +55,11 @@ export class Backends {
     const client = new pg.Client({ connectionString: this.#url, options });
     client.on("error", () => undefined);
     await client.connect();
-    await client.query({ name: CLOCK, text: "SELECT set_config('sim.clock', $1, false)", values: ["0"] });
+    await client.query({
+      name: CLOCK,
+      text: "SELECT set_config('sim.clock', $1, false)",
+      values: ["0"],
+    });
     const { rows } = await client.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
     const backend: Backend = { client, pid: rows[0]?.pid ?? 0, onNotify: () => undefined };
     // The simulated pg_notify: see prepareDatabase.
@@ -120,6 +126,8 @@ interface WireQuery {
   handleDataRow(message: object): void;
   handleCommandComplete(message: object, connection: WireConnection): void;
 }
+
+const CONSTANT = /^(SELECT 1|\s*SELECT pg_is_in_recovery\(\) AS standby[^]*)$/;
 
 /** Real time after which a statement without a result may be waiting for a lock. */
 const LOOK_FOR_LOCKS_MS = 3;
@@ -338,7 +346,10 @@ export class Session {
     this.#receiver = receiver;
     this.#lockMs = settingOf(options, "lock_timeout");
     this.#idleMs = settingOf(options, "idle_in_transaction_session_timeout");
-    this.settings = options.replaceAll(/-c \w+_timeout=\d+/g, "").replaceAll(/\s+/g, " ").trim();
+    this.settings = options
+      .replaceAll(/-c \w+_timeout=\d+/g, "")
+      .replaceAll(/\s+/g, " ")
+      .trim();
   }
 
   run(statement: Statement, done: Done): void {
@@ -350,6 +361,13 @@ export class Session {
     world.after(database.latencyMs(), undefined, `${this.actor.name} ${label}`, () => {
       if (this.#isEnded || this.actor.isGone) return;
       if (database.isDown) return this.lose();
+      const step = {
+        actor: this.actor,
+        text: statement.name ?? statement.text,
+        cut: () => this.lose(),
+      };
+      world.atStep({ ...step, moment: "before" });
+      if (this.#isEnded || this.actor.isGone) return;
       database.run(
         this,
         () => this.#execute(statement),
@@ -358,6 +376,8 @@ export class Session {
           if (this.#lockTimeout) this.#lockTimeout.isCanceled = true;
           const error = outcome.error && this.#lockTimedOut ? lockTimeout() : outcome.error;
           this.#lockTimedOut = false;
+          world.atStep({ ...step, moment: "after" });
+          if (this.#isEnded) return;
           const atMs = Math.max(world.nowMs + database.latencyMs(), database.silentUntilMs);
           world.at(atMs, this.actor, `response to ${label}`, () => {
             if (this.#isEnded) return;
@@ -376,18 +396,25 @@ export class Session {
       this.#channels.add(listen);
       return { rows: [], rowCount: null, fields: [], command: "LISTEN" };
     }
-    this.#backend ??= this.database.backends.take(this.settings);
+    const { backends } = this.database;
+    const constant = CONSTANT.test(text);
+    const known = constant && backends.constants.get(text);
+    if (known) return known;
+    this.#backend ??= backends.take(this.settings);
     const backend = await this.#backend;
     const { client } = backend;
     this.pid = backend.pid;
     backend.onNotify = (...note) => void this.#notes.push(note);
     try {
       if (/^\s*BEGIN\b/i.test(text)) return await this.#begin(client, text);
-      if (!/^\s*(COMMIT|ROLLBACK)\s*$/i.test(text))
-        return await new Promise((resolve, reject) => {
-          const done: Done = (error, result) => (error ? reject(error) : resolve(result));
+      if (!/^\s*(COMMIT|ROLLBACK)\s*$/i.test(text)) {
+        const result = await new Promise((resolve, reject) => {
+          const done: Done = (error, found) => (error ? reject(error) : resolve(found));
           client.query(new TimedQuery(statement, this.database.micros, done) as never);
         });
+        if (constant) backends.constants.set(text, result);
+        return result;
+      }
       this.#isInTransaction = false;
       const ended = await client.query(text);
       if (ended.command !== "COMMIT") this.#notes = [];
@@ -420,11 +447,16 @@ export class Session {
 
   noteBlocked(): void {
     if (this.#lockMs === 0 || (this.#lockTimeout && !this.#lockTimeout.isCanceled)) return;
-    this.#lockTimeout = this.database.world.after(this.#lockMs, undefined, "db: lock timeout", () => {
-      if (this.#lockTimeout?.isCanceled !== false || this.#isEnded) return;
-      this.#lockTimedOut = true;
-      this.database.cancel(this);
-    });
+    this.#lockTimeout = this.database.world.after(
+      this.#lockMs,
+      undefined,
+      "db: lock timeout",
+      () => {
+        if (this.#lockTimeout?.isCanceled !== false || this.#isEnded) return;
+        this.#lockTimedOut = true;
+        this.database.cancel(this);
+      },
+    );
   }
 
   /** A process that is suspended in a transaction does not keep its locks for ever. */
@@ -454,8 +486,7 @@ export class Session {
   }
 }
 
-const lockTimeout = (): Error =>
-  fatal("55P03", "canceling statement due to lock timeout");
+const lockTimeout = (): Error => fatal("55P03", "canceling statement due to lock timeout");
 
 const shortOf = ({ name, text }: Statement): string =>
   (name ?? text).replaceAll(/\s+/g, " ").trim().slice(0, 70);

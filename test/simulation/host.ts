@@ -2,12 +2,32 @@
 // and calls a route's handler directly. A process starts in milliseconds, so a world can have many of them.
 import { EventEmitter } from "node:events";
 import type { FastifyInstance, FastifyPluginAsync } from "fastify";
-import { ApiError } from "../../server/errors.ts";
+import type { ApiError } from "../../server/errors.ts";
+import { toApiError } from "../../server/plugins/http/errors.ts";
 
 /** Set on plugins that are to see, and add to, the scope of their parent. */
 const SHARES_SCOPE = Symbol.for("skip-override");
 
 type Wired = Record<string | symbol, unknown>;
+
+/** A client's connection, as the service sees it: whether its response was written completely, or it broke before. */
+export class Connection extends EventEmitter {
+  destroyed = false;
+  writableFinished = false;
+
+  finish(): void {
+    if (this.destroyed) return;
+    this.writableFinished = true;
+    this.emit("finish");
+    this.emit("close");
+  }
+
+  break(): void {
+    if (this.destroyed || this.writableFinished) return;
+    this.destroyed = true;
+    this.emit("close");
+  }
+}
 type Handler = (this: unknown, request: object, reply: object) => unknown;
 type Hook = (app: unknown) => unknown;
 
@@ -95,6 +115,7 @@ export class Host {
 
   async ready(): Promise<void> {
     await this.#run("onReady");
+    await this.#run("onListen");
   }
 
   /** Runs hooks that take no callback: those of the application itself. */
@@ -102,21 +123,26 @@ export class Host {
     for (const hook of this.#hooks.get(name) ?? []) await hook.call(this.app, this.app);
   }
 
-  async close(): Promise<void> {
+  /** `drained` resolves when no request is in progress. */
+  async close(drained: () => Promise<void>): Promise<void> {
     await this.#run("preClose");
+    await drained();
     for (const hook of (this.#hooks.get("onClose") ?? []).toReversed())
       await hook.call(this.app, this.app);
   }
 
-  async call({ route, body, params = {}, query = {}, headers = {}, as = {} }: Call): Promise<Answer> {
+  async call(
+    { route, body, params = {}, query = {}, headers = {}, as = {} }: Call,
+    raw = new Connection(),
+  ): Promise<Answer> {
     const handler = this.#routes.get(route);
     if (!handler) throw new Error(`no module has the route ${route}`);
     this.#requests += 1;
-    const raw = Object.assign(new EventEmitter(), { destroyed: false, writableFinished: false });
     let status = 200;
     let sent: unknown;
     const reply: Wired = Object.assign(Object.create(this.#reply) as Wired, {
       raw,
+      request: {},
       elapsedTime: 0,
       header: () => reply,
       headers: () => reply,
@@ -153,11 +179,12 @@ export class Host {
       const returned = await handler.call(this.app, request, reply);
       return { status, body: bodyOf(returned === reply ? sent : returned) };
     } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      return { status: error.status, body: { ...error.extra, code: error.code, message: error.message } };
-    } finally {
-      Object.assign(raw, { writableFinished: true });
-      raw.emit("finish");
+      const known = toApiError(error as ApiError);
+      if (known.code === "internal_error") throw error;
+      return {
+        status: known.status,
+        body: { ...known.extra, code: known.code, message: known.message },
+      };
     }
   }
 }

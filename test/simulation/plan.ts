@@ -33,7 +33,11 @@ export interface Plan {
 const BUSY_MS = 12_000;
 
 /** `only`: of these kinds, where a list has any of them. */
-export function planOf(seed: number, without: readonly number[] = [], only: readonly string[] = []): Plan {
+export function planOf(
+  seed: number,
+  without: readonly number[] = [],
+  only: readonly string[] = [],
+): Plan {
   const random = new Random(seed ^ 0x5eed);
   const services = random.int(1, 2);
   let number = 0;
@@ -49,7 +53,10 @@ export function planOf(seed: number, without: readonly number[] = [], only: read
   return { seed, services, actors, faults };
 }
 
-function among(kinds: Readonly<Record<string, Kind>>, only: readonly string[]): Readonly<Record<string, Kind>> {
+function among(
+  kinds: Readonly<Record<string, Kind>>,
+  only: readonly string[],
+): Readonly<Record<string, Kind>> {
   const named = Object.entries(kinds).filter(([name]) => only.includes(name));
   return named.length > 0 ? Object.fromEntries(named) : kinds;
 }

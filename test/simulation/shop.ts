@@ -1,12 +1,17 @@
 // A seller's server: asks for a price, and gets paid by itself, through our facilitator, late, or never. What it answers
 // and what it does are two things.
-import { decodePaymentSignatureHeader, encodePaymentRequiredHeader, encodePaymentResponseHeader } from "@x402/core/http";
+import {
+  decodePaymentSignatureHeader,
+  encodePaymentRequiredHeader,
+  encodePaymentResponseHeader,
+} from "@x402/core/http";
 import type { Address, Hex } from "viem";
 import type { Random } from "../helpers/random.ts";
 import { randomHex, relayData } from "./signed-payments.ts";
+import type { Fetched, Presented } from "./sales.ts";
 import { inside } from "./time.ts";
 import type { SimulatedRequest, SimulatedResponse } from "./undici.ts";
-import { CHAIN_ID, Client, pause, USDC, type Presented, type Purchase, type World } from "./world.ts";
+import { CHAIN_ID, Client, pause, USDC, type World } from "./world.ts";
 
 interface Proof {
   accepted: Record<string, unknown>;
@@ -71,19 +76,19 @@ export class Shop {
   readonly url: string;
   readonly manner: string;
   readonly #world: World;
-  readonly #purchase: Purchase;
+  readonly #fetched: Fetched;
   readonly #client: Client;
   readonly #maxTimeoutSeconds: number;
   readonly #changesItsPrice: boolean;
 
-  constructor(world: World, random: Random, purchase: Purchase) {
+  constructor(world: World, random: Random, fetched: Fetched) {
     this.#world = world;
     this.random = random;
-    this.#purchase = purchase;
+    this.#fetched = fetched;
     this.manner = random.pick(Object.keys(MANNERS));
     this.#maxTimeoutSeconds = random.int(25, 90);
     this.#changesItsPrice = random.next() < 0.15;
-    const host = `shop-${purchase.prices[0]}.test`;
+    const host = `shop-${fetched.prices[0]}.test`;
     this.#client = new Client(world.timeline, host);
     this.url = `https://${host}/paid`;
     world.network.servers.set(`https://${host}`, (request) =>
@@ -95,10 +100,10 @@ export class Shop {
     const header = request.headers["payment-signature"];
     if (header === undefined) {
       if (this.#changesItsPrice && this.random.next() < 0.5)
-        this.#purchase.prices.push(this.#world.newAmount(this.#purchase.prices[0] ?? 0n));
+        this.#fetched.prices.push(this.#world.newAmount(this.#fetched.prices[0] ?? 0n));
       return this.price();
     }
-    this.#purchase.actions += 1;
+    this.#fetched.proofs += 1;
     const proof = decodePaymentSignatureHeader(header) as unknown as Proof;
     this.#world.timeline.note(`${this.#client.name}: gets a proof (${this.manner})`);
     return MANNERS[this.manner]?.(this, proof);
@@ -108,13 +113,18 @@ export class Shop {
     const terms = {
       scheme: "exact",
       network: NETWORK,
-      amount: String(this.#purchase.prices.at(-1)),
+      amount: String(this.#fetched.prices.at(-1)),
       asset: USDC,
-      payTo: this.#purchase.to,
+      payTo: this.#fetched.to,
       maxTimeoutSeconds: this.#maxTimeoutSeconds,
       extra: { name: "USDC", version: "2" },
     };
-    const required = { x402Version: 2, error: "pay", resource: { url: this.url }, accepts: [terms] };
+    const required = {
+      x402Version: 2,
+      error: "pay",
+      resource: { url: this.url },
+      accepts: [terms],
+    };
     return {
       status: 402,
       headers: { "payment-required": encodePaymentRequiredHeader(required as never) },
@@ -153,7 +163,7 @@ export class Shop {
       isGood: false,
       atMs: this.#world.timeline.nowMs,
     };
-    this.#world.presented.push(presented);
+    this.#world.sales.presented.push(presented);
     const paid = await Promise.all(
       names.map((name) => this.#settleAs(proof, presented, `${nonce}-${name}`)),
     );
@@ -174,11 +184,16 @@ export class Shop {
         : undefined;
       if (answer) {
         const { status } = answer;
-        const claim = { caller: key, body: status === 200 ? answer.body : {}, isLost: status === 0 };
+        const claim = {
+          caller: key,
+          body: status === 200 ? answer.body : {},
+          isLost: status === 0,
+        };
         presented.claims.push({ ...claim, block: world.chain.head.number });
         const { success, transaction, errorReason } = answer.body;
         if (success === true) return transaction as Hex;
-        const isOpen = errorReason === "settlement_pending" || errorReason === "unexpected_settle_error";
+        const isOpen =
+          errorReason === "settlement_pending" || errorReason === "unexpected_settle_error";
         if (status === 200 && !isOpen) return undefined;
       }
       await pause(500 + this.random.int(0, 2_000));
@@ -208,11 +223,15 @@ export class Shop {
     const { chain, timeline } = this.#world;
     let looks = 0;
     const look = (): void => {
-      const end = [...chain.ends()].find((each) => each.nonce === nonce && each.from === from.toLowerCase());
+      const end = [...chain.ends()].find(
+        (each) => each.nonce === nonce && each.from === from.toLowerCase(),
+      );
       if (!end && (looks += 1) < 30) timeline.after(1_000, this.#client, "looks", look);
       const depth = end ? chain.head.number - end.block + 1 : 0;
       if (end?.kind !== "canceled" || depth > 2) return;
       timeline.note(`${this.#client.name}: replaces ${depth} blocks`);
+      this.#world.faults.add("reorganisation");
+      this.#world.deepestReorganisation = Math.max(this.#world.deepestReorganisation, depth);
       chain.reorganise(depth);
       this.#collect(proof, HIGH_TIP_WEI * 5n);
     };

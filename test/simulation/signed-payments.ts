@@ -1,7 +1,21 @@
 // Payments of outside payers: what they sign, what a seller presents, and what anybody can send to the chain.
-import { encodeFunctionData, maxUint256, parseAbi, parseSignature, type Address, type Hex } from "viem";
+import {
+  encodeFunctionData,
+  maxUint256,
+  parseAbi,
+  parseSignature,
+  type Address,
+  type Hex,
+} from "viem";
 import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
-import { EXACT_PROXY, exactSettleData, PERMIT2, PERMIT2_ABI, signPermit2, UPTO_PROXY } from "../helpers/permit2.ts";
+import {
+  EXACT_PROXY,
+  exactSettleData,
+  PERMIT2,
+  PERMIT2_ABI,
+  signPermit2,
+  UPTO_PROXY,
+} from "../helpers/permit2.ts";
 import { transferOf } from "../helpers/eip3009.ts";
 import type { Random } from "../helpers/random.ts";
 import { CHAIN_ID, RELAYERS, USDC, type World } from "./world.ts";
@@ -57,10 +71,13 @@ export const outsiders = (): PrivateKeyAccount[] =>
     privateKeyToAccount(`0x${(0xbeef00 + index).toString(16).padStart(64, "0")}`),
   ));
 
-export const addressOf = ({ address }: PrivateKeyAccount): Address => address.toLowerCase() as Address;
+export const addressOf = ({ address }: PrivateKeyAccount): Address =>
+  address.toLowerCase() as Address;
 
 export function randomHex(random: Random, bytes: number): Hex {
-  const digits = Array.from({ length: bytes }, () => random.int(0, 255).toString(16).padStart(2, "0"));
+  const digits = Array.from({ length: bytes }, () =>
+    random.int(0, 255).toString(16).padStart(2, "0"),
+  );
   return `0x${digits.join("")}`;
 }
 
@@ -68,7 +85,11 @@ export function randomHex(random: Random, bytes: number): Hex {
 export const approvePermit2 = (world: World, payer: Address): void =>
   void world.chain.sendAs(payer, {
     to: USDC,
-    data: encodeFunctionData({ abi: TOKEN_ABI, functionName: "approve", args: [PERMIT2, maxUint256] }),
+    data: encodeFunctionData({
+      abi: TOKEN_ABI,
+      functionName: "approve",
+      args: [PERMIT2, maxUint256],
+    }),
   });
 
 export interface Wanted {
@@ -85,7 +106,9 @@ export interface Wanted {
 }
 
 export function signPayment(world: World, random: Random, wanted: Wanted): Promise<SignedPayment> {
-  return wanted.scheme === "exact" ? signExact(world, random, wanted) : signOverPermit2(world, random, wanted);
+  return wanted.scheme === "exact"
+    ? signExact(world, random, wanted)
+    : signOverPermit2(world, random, wanted);
 }
 
 const secondsOf = (world: World): number => Math.floor(world.timeline.nowMs / 1_000);
@@ -120,7 +143,8 @@ async function signExact(world: World, random: Random, wanted: Wanted): Promise<
 
 /** Calldata of the token's transfer, for anybody. */
 export const relayData = (
-  authorization: Record<"from" | "to" | "nonce", Hex> & Record<"value" | "validAfter" | "validBefore", string>,
+  authorization: Record<"from" | "to" | "nonce", Hex> &
+    Record<"value" | "validAfter" | "validBefore", string>,
   signature: Hex,
 ): Hex =>
   encodeFunctionData({
@@ -137,13 +161,17 @@ export const relayData = (
     ],
   });
 
-async function signOverPermit2(world: World, random: Random, wanted: Wanted): Promise<SignedPayment> {
+async function signOverPermit2(
+  world: World,
+  random: Random,
+  wanted: Wanted,
+): Promise<SignedPayment> {
   const { scheme, payer, to, amountAtomic, validSeconds, forger = payer } = wanted;
   const isUpto = scheme === "upto";
   const maximum = isUpto ? amountAtomic + BigInt(random.int(0, 50_000)) : amountAtomic;
   const nonce = BigInt(wanted.nonce ?? randomHex(random, 32));
   const deadline = BigInt(secondsOf(world) + validSeconds);
-  const facilitator = isUpto ? random.pick(RELAYERS) : undefined;
+  const facilitator = isUpto ? random.pick([...RELAYERS].slice(0, world.lanes)) : undefined;
   const message = {
     from: payer.address,
     permitted: { token: USDC, amount: maximum },
@@ -162,7 +190,10 @@ async function signOverPermit2(world: World, random: Random, wanted: Wanted): Pr
     witness: { to, validAfter: "0", ...(facilitator && { facilitator }) },
   };
   const name = isUpto ? "upto" : "exact";
-  const extra = { assetTransferMethod: "permit2", ...(facilitator && { facilitatorAddress: facilitator }) };
+  const extra = {
+    assetTransferMethod: "permit2",
+    ...(facilitator && { facilitatorAddress: facilitator }),
+  };
   const proof = { signature, permit2Authorization };
   return {
     scheme,
@@ -204,14 +235,26 @@ function bodyOf(
 export async function cancelCall({ payer, nonce }: SignedPayment): Promise<ChainCall> {
   if (!nonce.startsWith("permit2:")) {
     const message = { authorizer: payer.address, nonce: nonce as Hex };
-    const signed = { domain: DOMAIN, types: CANCEL_TYPES, primaryType: "CancelAuthorization", message } as const;
+    const signed = {
+      domain: DOMAIN,
+      types: CANCEL_TYPES,
+      primaryType: "CancelAuthorization",
+      message,
+    } as const;
     const { r, s, yParity } = parseSignature(await payer.signTypedData(signed));
     const args = [payer.address, message.nonce, 27 + yParity, r, s] as const;
-    return { to: USDC, data: encodeFunctionData({ abi: TOKEN_ABI, functionName: "cancelAuthorization", args }) };
+    return {
+      to: USDC,
+      data: encodeFunctionData({ abi: TOKEN_ABI, functionName: "cancelAuthorization", args }),
+    };
   }
   const number = BigInt(nonce.slice("permit2:".length));
   const args = [number >> 8n, 1n << (number & 255n)] as const;
-  const data = encodeFunctionData({ abi: PERMIT2_ABI, functionName: "invalidateUnorderedNonces", args });
+  const data = encodeFunctionData({
+    abi: PERMIT2_ABI,
+    functionName: "invalidateUnorderedNonces",
+    args,
+  });
   return { to: PERMIT2, data, by: addressOf(payer) };
 }
 

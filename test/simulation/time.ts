@@ -50,6 +50,16 @@ export const currentActor = (): Actor | undefined => running.getStore();
 export const outside = <T>(work: () => T): T => running.exit(work);
 export const inside = <T>(actor: Actor, work: () => T): T => running.run(actor, work);
 
+/** A call of a process over its boundary: a statement or a request, at the moment before or after its effect. */
+export interface Step {
+  actor: Actor;
+  /** The statement, or the body of the request. */
+  text: string;
+  moment: "before" | "after";
+  /** Loses the connection: the response never arrives. */
+  cut: () => void;
+}
+
 /** The events of a world in the order of their virtual time. */
 export class Timeline {
   nowMs: number;
@@ -59,6 +69,8 @@ export class Timeline {
   readonly trace: string[] = [];
   /** Called before each event. */
   readonly watchers = new Set<(event: Event) => void>();
+  /** Faults look here for the moment that they wait for. */
+  readonly stepWatchers = new Set<(step: Step) => void>();
   /** Work outside of the world that has begun and not ended, such as a statement in Postgres. */
   settleOutside: () => Promise<void> = () => Promise.resolve();
   events = 0;
@@ -81,6 +93,10 @@ export class Timeline {
 
   after(ms: number, actor: Actor | undefined, label: string, run: () => void): Event {
     return this.at(this.nowMs + ms, actor, label, run);
+  }
+
+  atStep(step: Step): void {
+    for (const watch of [...this.stepWatchers]) watch(step);
   }
 
   note(text: string): void {

@@ -33,12 +33,12 @@ interface Subject extends Caller {
   reorganise(timestampsSeconds: readonly number[], baseFeeWei: bigint): Promise<void>;
 }
 
-export const ADMIN_ABI = parseAbi([
+type AdminCall = "pause" | "unpause" | "blacklist" | "unBlacklist";
+const ADMIN_ABI = parseAbi([
   "function pause()",
   "function unpause()",
   "function blacklist(address)",
   "function unBlacklist(address)",
-  "function mint(address,uint256)",
 ]);
 
 export class TwoChains {
@@ -136,17 +136,12 @@ export class TwoChains {
     });
   }
 
-  adminCall(
-    functionName: "pause" | "unpause" | "blacklist" | "unBlacklist",
-    account?: Address,
-  ): Hex {
-    return account === undefined
-      ? encodeFunctionData({ abi: ADMIN_ABI, functionName: functionName as "pause" })
-      : encodeFunctionData({
-          abi: ADMIN_ABI,
-          functionName: functionName as "blacklist",
-          args: [account],
-        });
+  adminCall(functionName: AdminCall, account?: Address): Hex {
+    return encodeFunctionData({
+      abi: ADMIN_ABI,
+      functionName,
+      args: account === undefined ? [] : [account],
+    });
   }
 }
 

@@ -122,14 +122,27 @@ export class Agent extends undici.Dispatcher {
     };
     world.after(network.latencyMs(), undefined, label, () => {
       if (actor.isGone) return;
+      let isCut = false;
+      const step = {
+        actor,
+        text: methodOf(request.body),
+        cut: () => {
+          if (!isCut) failed(Object.assign(new Error("read ECONNRESET"), { code: "ECONNRESET" }));
+          isCut = true;
+        },
+      };
       const server = network.servers.get(url.origin);
       const back = (work: () => void): void =>
         void world.after(network.latencyMs(), actor, `response: ${label}`, work);
       const failed = (error: unknown): void => back(() => fail(error as Error));
       if (!server)
         return failed(Object.assign(new Error("connect ECONNREFUSED"), { code: "ECONNREFUSED" }));
+      world.atStep({ ...step, moment: "before" });
+      if (isCut || actor.isGone) return;
       try {
         const answer = server(request, actor);
+        world.atStep({ ...step, moment: "after" });
+        if (isCut) return;
         const use = (response: SimulatedResponse | undefined): void => {
           if (response) back(() => respond(response));
         };

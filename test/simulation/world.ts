@@ -11,12 +11,14 @@ import {
   EndpointSilent,
   respond,
   SimulatedChain,
-  type Block,
+  type MineOptions,
 } from "./chain/chain.ts";
 import { Database, type Backends } from "./database.ts";
 import type { KnownAgent } from "./agents.ts";
-import type { Answer, Call } from "./host.ts";
+import { Connection, type Answer, type Call } from "./host.ts";
 import { giveBackClients } from "./prisma-client.ts";
+import { Records } from "./records.ts";
+import { Sales } from "./sales.ts";
 import { Service } from "./service.ts";
 import { currentActor, inside, Timeline, type Actor } from "./time.ts";
 import { Network, type Server } from "./undici.ts";
@@ -26,12 +28,24 @@ export const USDC: Address = "0x036CbD53842c5426634e7929541eC2318f3dCF7e";
 /** 2027-01-15. */
 export const START_MS = 1_800_000_000_000;
 const RELAYER_KEYS = [1, 2].map((key): Hex => `0x${String(key).repeat(64)}`);
-export const RELAYERS: readonly Address[] = RELAYER_KEYS.map((key) => privateKeyToAddress(key));
-const ENDPOINTS = ["http://node-1.test", "http://node-2.test", "http://node-3.test"];
+/** Two lanes cost twice as many looks at the queue. */
+const TWO_LANES = 0.3;
+/** As long as the service gives itself; what is left is killed. */
+const STOPPING_MS = 30_000;
+/** URLs of endpoints often contain a key. */
+const ENDPOINT_KEY = "c0ffee9d4e6b4a1f";
+const ENDPOINTS = [1, 2, 3].map((number) => `http://node-${number}.test/${ENDPOINT_KEY}`);
 const MASTER_KEY = "Zx2fBq0vT7nJm4kLr8sWc1dYh6gPu3eAo9iXt5bNfQE=";
+/** None of them may be in a log. */
+export const SECRETS = [MASTER_KEY, ENDPOINT_KEY, ...RELAYER_KEYS.map((key) => key.slice(2))];
+const NATIVE_PRICE = 3_000;
+export const NATIVE_PRICE_ATOMIC = BigInt(NATIVE_PRICE) * 1_000_000n;
 /** Watching is dear and finds nothing new in a world that waits; with these a quiet hour costs little. */
 const TIMINGS = {
-  laneRetryMs: 1_500,
+  laneLeaseMs: 10_000,
+  laneRenewMs: 4_000,
+  laneRetryMs: 3_000,
+  laneLookMs: 4_000,
   watchRoundMs: 3_000,
   reconcileRoundMs: 6_000,
   idleHeadMs: 8_000,
@@ -61,44 +75,6 @@ export interface Intent {
   isForgotten?: boolean;
 }
 
-/** An outside payer's payment, and what the sellers that presented it were answered. */
-export interface Presented {
-  who: string;
-  from: Address;
-  to: Address;
-  amountAtomic: bigint;
-  nonce: string;
-  claims: Claim[];
-  /** The payer has the money, signed well, and nobody interferes: in a world without faults it must be paid in time. */
-  isGood: boolean;
-  /** When it was first presented. */
-  atMs: number;
-}
-
-export interface Claim {
-  /** The same for requests with the same key, and different for all others. */
-  caller: string;
-  body: Record<string, unknown>;
-  /** No answer arrived. */
-  isLost: boolean;
-  /** The newest block when the answer arrived. */
-  block: number;
-}
-
-/** What an agent wanted to buy once, with one key. */
-export interface Purchase {
-  who: string;
-  from: Address;
-  to: Address;
-  /** What the seller asked for, each time. No other purchase has one of these amounts. */
-  prices: bigint[];
-  /** Every final answer: there are several when the agent asked again after the first. */
-  answers: { isPaid: boolean; amount: string; txHash: string | null; text: string; block: number }[];
-  /** The seller's actions for a paid request that may be carried out once only. */
-  actions: number;
-  isSafe: boolean;
-}
-
 /** Somebody outside the service: an agent, an owner, a seller. Its code never crashes. */
 export class Client implements Actor {
   readonly name: string;
@@ -112,25 +88,6 @@ export class Client implements Actor {
   }
 }
 
-/** The highest sum of a day that an agent's owner allowed at any time of the world. */
-class Limits {
-  readonly #most = new Map<string, bigint>();
-  readonly #outside = new Set<string>();
-  raise(agentId: string, atomic: bigint): void {
-    this.#most.set(agentId, atomic);
-  }
-  mostOf(agentId: string): bigint | undefined {
-    return this.#most.get(agentId);
-  }
-  /** Payments to this address are the owner's own, such as withdrawals. */
-  leaveOut(to: string): void {
-    this.#outside.add(to.toLowerCase());
-  }
-  isOutside(to: string): boolean {
-    return this.#outside.has(to.toLowerCase());
-  }
-}
-
 export class World {
   readonly seed: number;
   readonly random: Random;
@@ -138,6 +95,8 @@ export class World {
   readonly database: Database;
   readonly network: Network;
   readonly chain: SimulatedChain;
+  /** How many of the relayers serve. */
+  readonly lanes: number;
   readonly config: Config;
   services: Service[] = [];
   /** Processes that were killed, for their logs. */
@@ -145,39 +104,52 @@ export class World {
   readonly agents: readonly KnownAgent[];
   /** What was asked for, and what was answered. */
   readonly intents: Intent[] = [];
-  /** Outside payers' payments that sellers presented. */
-  readonly presented: Presented[] = [];
-  /** What agents bought from sellers. */
-  readonly purchases: Purchase[] = [];
-  /** Every transaction that used an authorization in a block, also in one that was removed later. */
-  readonly uses = new Map<string, Set<Hex>>();
-  /** Nothing disturbs the service. */
-  isCalm = false;
   /** What actors did not expect. */
   readonly failures: string[] = [];
-  /** What the owners allowed, where it differs from the start. */
-  readonly limits = new Limits();
+  /** What owners and agents did, for the invariants. */
+  readonly records = new Records();
+  /** What sellers, their payers and agents that buy from them did. */
+  readonly sales = new Sales();
   isMining = true;
+  /** What the makers of blocks take and leave out. */
+  mining: MineOptions = {};
+  /** Faults that happened, and facts about them that explain what would be a defect without them. */
+  readonly faults = new Set<string>();
+  deepestReorganisation = 0;
+  /** The one endpoint that lies: the product believes two. */
+  liar: number | undefined;
+  /** Responses of an endpoint take this much longer. */
+  readonly delaysMs = new Map<number, number>();
+  readonly #ends = new Set<() => void>();
+  /** False when a wallet may have less than an endpoint said, or than a block had that was removed. */
+  isMoneyCertain = true;
   #started = 0;
   #amounts = 0n;
 
-  constructor(seed: number, backends: Backends, agents: readonly KnownAgent[], url: string, startMs = START_MS) {
+  constructor(
+    seed: number,
+    backends: Backends,
+    agents: readonly KnownAgent[],
+    url: string,
+    startMs = START_MS,
+  ) {
     this.seed = seed;
     this.random = new Random(seed);
     this.timeline = new Timeline(this.random, startMs);
     this.database = new Database(this.timeline, backends);
     this.network = new Network(this.timeline);
     this.agents = agents;
-    this.config = configOf(url);
+    this.lanes = this.random.next() < TWO_LANES ? 2 : 1;
+    this.config = configOf(url, this.lanes);
     this.chain = new SimulatedChain({
       chainId: CHAIN_ID,
       usdc: USDC,
       nowMs: () => this.timeline.nowMs,
-      relayers: RELAYERS,
+      relayers: [...RELAYERS],
       endpoints: ENDPOINTS.length,
     });
-    for (const [index, origin] of ENDPOINTS.entries())
-      this.network.servers.set(origin, this.#endpoint(index));
+    for (const [index, url] of ENDPOINTS.entries())
+      this.network.servers.set(new URL(url).origin, this.#endpoint(index));
     this.#planBlock();
     this.#planTasks();
   }
@@ -209,7 +181,12 @@ export class World {
   }
 
   /** One HTTP request. The response may be lost; then nobody knows what became of it. */
-  request(client: Client, service: Service, call: Call, timeoutMs = 65_000): Promise<Answer | Lost> {
+  request(
+    client: Client,
+    service: Service,
+    call: Call,
+    timeoutMs = 65_000,
+  ): Promise<Answer | Lost> {
     const { timeline, network } = this;
     return new Promise((resolve) => {
       const lost = (why: string) => () => {
@@ -217,20 +194,39 @@ export class World {
         resolve({ status: 0, body: { code: why } });
       };
       const cut = (): void =>
-        void timeline.after(network.latencyMs(), client, "connection lost", lost("connection lost"));
-      const late = timeline.after(timeoutMs, client, "gave up", lost("gave up"));
+        void timeline.after(
+          network.latencyMs(),
+          client,
+          "connection lost",
+          lost("connection lost"),
+        );
+      const connection = new Connection();
+      const late = timeline.after(timeoutMs, client, "gave up", () => {
+        lost("gave up")();
+        timeline.after(network.latencyMs(), service, "its client is gone", () =>
+          connection.break(),
+        );
+      });
       const answer = (found: Answer): void => {
         service.callers.delete(cut);
-        timeline.after(network.latencyMs(), client, `answer ${found.status} to ${call.route}`, () => {
-          late.isCanceled = true;
-          resolve(found);
-        });
+        if (connection.destroyed) return;
+        // A response that is written completely arrives.
+        connection.finish();
+        late.isCanceled = true;
+        timeline.after(
+          network.latencyMs(),
+          client,
+          `answer ${found.status} to ${call.route}`,
+          () => {
+            resolve(found);
+          },
+        );
       };
       if (service.isGone) return cut();
       service.callers.add(cut);
       timeline.after(network.latencyMs(), service, `${client.name}: ${call.route}`, () => {
         if (!service.isReady) return answer({ status: 503, body: { code: "service_unavailable" } });
-        service.host.call(call).then(answer, (error: unknown) => {
+        service.host.call(call, connection).then(answer, (error: unknown) => {
           answer({ status: 500, body: { code: "internal_error", message: String(error) } });
           service.thrown.push(error);
         });
@@ -254,14 +250,15 @@ export class World {
   async untilAnswered(intent: Intent, call: Call, tries = 60): Promise<Answer | Lost> {
     const client = currentActor() as Client;
     let answer: Answer | Lost = NO_ANSWER;
-    for (let count = 0; count < tries; count += 1) {
+    for (let count = 0; count < tries;) {
       const service = this.anyService();
-      answer = service ? await this.request(client, service, call) : NO_ANSWER;
+      if (service) count += 1;
+      answer = service ? await this.request(client, service, call, this.patienceMs()) : NO_ANSWER;
       intent.answers.push(answer);
       const { status, body } = answer;
       const code = String(body["code"] ?? "");
       this.timeline.note(`${client.name}: ${intent.who} is answered ${status} ${code}`);
-      if (status !== 0 && !COME_AGAIN.has(code)) {
+      if (isOutcome(answer)) {
         intent.outcome = status === 200 ? "paid" : "not paid";
         break;
       }
@@ -270,26 +267,73 @@ export class World {
     return answer;
   }
 
+  /** The same request again, at any process, until it is answered. `each` sees every answer. */
+  async ask(
+    call: Call,
+    each?: (answer: Answer | Lost) => void,
+    tries = 30,
+  ): Promise<Answer | Lost> {
+    const client = currentActor() as Client;
+    let answer: Answer | Lost = NO_ANSWER;
+    for (let count = 0; count < tries; count += 1) {
+      const service = this.anyService();
+      answer = service ? await this.request(client, service, call, this.patienceMs()) : NO_ANSWER;
+      const { status, body } = answer;
+      this.timeline.note(
+        `${client.name}: ${call.route} is answered ${status} ${String(body["code"] ?? "")}`,
+      );
+      each?.(answer);
+      if (isOutcome(answer)) break;
+      await pause(300 + this.random.int(0, 4_000));
+    }
+    return answer;
+  }
+
+  /** How long a client waits: sometimes it goes away early, and asks again. */
+  patienceMs(): number {
+    return this.random.next() < 0.15 ? this.random.int(20, 4_000) : 65_000;
+  }
+
   /** A process that takes requests, or undefined while there is none. */
   anyService(): Service | undefined {
     const ready = this.services.filter(({ isReady }) => isReady);
     return ready.length > 0 ? this.random.pick(ready) : undefined;
   }
 
+  /** A fault that lasts for this long, or until all faults end. */
+  async lasting(ms: number, end: () => void): Promise<void> {
+    this.#ends.add(end);
+    await pause(ms);
+    if (this.#ends.delete(end)) end();
+  }
+
   /** All faults end, so that everything that can become final does. */
   heal(): void {
+    for (const end of this.#ends) end();
+    this.#ends.clear();
     this.isMining = true;
+    this.mining = {};
     this.database.isDown = false;
     this.database.silentUntilMs = 0;
     for (const service of this.services) service.frozenUntilMs = 0;
     if (this.services.length === 0) this.startService();
   }
 
-  /** Ends a process as a deployment does. */
+  /** Ends a process as a deployment does: it answers what it has, for a while. */
   async stop(service: Service): Promise<void> {
+    this.timeline.note(`STOP of ${service.name}`);
     this.services = this.services.filter((each) => each !== service);
-    await inside(service, () => service.host.close());
+    const drained = async (): Promise<void> => {
+      while (service.callers.size > 0) await pause(200);
+    };
+    const closed = inside(service, () => service.host.close(drained));
+    await Promise.race([
+      closed.catch((error: unknown) => void service.thrown.push(error)),
+      pause(STOPPING_MS),
+    ]);
+    if (service.isGone) return;
     service.isGone = true;
+    for (const fail of [...service.callers]) fail();
     this.dead.push(service);
     this.database.cut((session) => session.actor === service);
   }
@@ -312,10 +356,20 @@ export class World {
         throw error;
       }
       const awaited = (answer as { result?: unknown }).result;
-      if (!(awaited instanceof AwaitedReceipt)) return { status: 200, body: JSON.stringify(answer) };
+      if (!(awaited instanceof AwaitedReceipt)) {
+        const response = { status: 200, body: JSON.stringify(answer) };
+        const delayMs = this.delaysMs.get(index);
+        if (delayMs === undefined) return response;
+        return new Promise((resolve) => {
+          this.timeline.after(delayMs, undefined, "slow response", () => resolve(response));
+        });
+      }
       return new Promise((resolve) => {
         const found = (receipt: unknown): void =>
-          resolve({ status: 200, body: JSON.stringify({ ...(answer as object), result: receipt }) });
+          resolve({
+            status: 200,
+            body: JSON.stringify({ ...(answer as object), result: receipt }),
+          });
         if (awaited.receipt) found(awaited.receipt);
         else awaited.onReceipt = found;
       });
@@ -325,23 +379,13 @@ export class World {
   #planBlock(): void {
     this.timeline.after(2_000, undefined, "block", () => {
       if (this.isMining) {
-        const block = this.chain.mine();
-        this.#noteUses(block);
+        const block = this.chain.mine(this.mining);
+        this.sales.note(block);
         if (block.mined.length > 0)
           this.timeline.note(`block ${block.number} with ${block.mined.length} transactions`);
       }
       this.#planBlock();
     });
-  }
-
-  #noteUses({ mined }: Block): void {
-    for (const { transaction, effects } of mined)
-      for (const effect of effects) {
-        if (effect.kind !== "used") continue;
-        const key = useKey(effect.from, effect.nonce);
-        const known = this.uses.get(key) ?? new Set();
-        this.uses.set(key, known.add(transaction.hash));
-      }
   }
 
   /** The scheduled jobs of every minute, by one of the processes. */
@@ -361,16 +405,16 @@ export class World {
   }
 }
 
-function configOf(url: string): Config {
+function configOf(url: string, lanes: number): Config {
   const config = loadConfig({
     PURSER_MODE: "production",
     FACILITATOR_OPEN: "true",
     PUBLIC_URL: "http://localhost:4020",
     DATABASE_URL: url,
     [`RPC_URL_${CHAIN_ID}`]: ENDPOINTS.join(","),
-    [`NATIVE_PRICE_${CHAIN_ID}`]: "3000",
+    [`NATIVE_PRICE_${CHAIN_ID}`]: String(NATIVE_PRICE),
     NETWORKS: `eip155:${CHAIN_ID}`,
-    RELAYER_PRIVATE_KEYS: RELAYER_KEYS.join(","),
+    RELAYER_PRIVATE_KEYS: RELAYER_KEYS.slice(0, lanes).join(","),
     MASTER_KEYS: `simulation:${MASTER_KEY}`,
     WORKERS: "1",
   });
@@ -378,14 +422,19 @@ function configOf(url: string): Config {
   return config;
 }
 
-export const useKey = (from: string, nonce: string): string => `${from} ${nonce}`.toLowerCase();
+/** The addresses of the relayers, in lower case. */
+export const RELAYERS: ReadonlySet<Hex> = new Set(
+  RELAYER_KEYS.map((key) => privateKeyToAddress(key).toLowerCase() as Hex),
+);
 
 export const pause = (ms: number): Promise<void> =>
   new Promise((resolve) => void setTimeout(resolve, ms));
 
 const NO_ANSWER: Lost = { status: 0, body: { code: "no process" } };
+export const isOutcome = ({ status, body }: Answer | Lost): boolean =>
+  status !== 0 && !COME_AGAIN.has(String(body["code"] ?? ""));
 /** Not an outcome: the same request is sent again, with the same key. */
-export const COME_AGAIN = new Set([
+const COME_AGAIN = new Set([
   "idempotency_in_progress",
   "payment_status_unknown",
   "chain_unavailable",

@@ -1,7 +1,23 @@
 // The actors of the worlds.
 import type { Kind } from "../plan.ts";
+import { approvals } from "./approvals.ts";
 import { buyer } from "./buyer.ts";
+import { clasher } from "./clasher.ts";
+import { depositor } from "./depositor.ts";
+import { fetcher } from "./fetcher.ts";
+import { rules } from "./rules.ts";
 import { seller } from "./seller.ts";
 import { spender } from "./spender.ts";
+import { withdrawal } from "./withdrawal.ts";
 
-export const ACTORS: Readonly<Record<string, Kind>> = { buyer, seller, spender };
+export const ACTORS: Readonly<Record<string, Kind>> = {
+  spender,
+  rules,
+  withdrawal,
+  buyer,
+  approvals,
+  clasher,
+  depositor,
+  seller,
+  fetcher,
+};

@@ -7,15 +7,15 @@ import {
   approvePermit2,
   cancelCall,
   outsiders,
-
   signPayment,
   transferCall,
   type ChainCall,
   type Scheme,
   type SignedPayment,
 } from "../signed-payments.ts";
+import type { Presented } from "../sales.ts";
 import { currentActor } from "../time.ts";
-import { pause, type Client, type Presented, type World } from "../world.ts";
+import { pause, type Client, type World } from "../world.ts";
 
 /** What is wrong with a payment, or happens to it. */
 type Manner =
@@ -48,7 +48,11 @@ const SELLERS: readonly Address[] = [1, 2, 3].map(
 const STRANGER: Address = "0x0000000000000000000000000000000057a46e50";
 const SINK: Address = "0x0000000000000000000000000000000000051e4c";
 /** The protocol's answers after which a seller asks again. */
-const COME_AGAIN = new Set(["settlement_pending", "unexpected_settle_error", "gas_budget_exhausted"]);
+const COME_AGAIN = new Set([
+  "settlement_pending",
+  "unexpected_settle_error",
+  "gas_budget_exhausted",
+]);
 const TRIES = 12;
 
 export const seller: Kind = {
@@ -101,7 +105,7 @@ async function present(world: World, random: Random): Promise<void> {
     isGood: manner === "good",
     atMs: world.timeline.nowMs,
   };
-  world.presented.push(presented);
+  world.sales.presented.push(presented);
   const client = currentActor() as Client;
   client.world.note(`${client.name}: presents ${who}`);
   const work = [settle(world, random, { payment, presented, seller: "a" })];
@@ -112,19 +116,30 @@ async function present(world: World, random: Random): Promise<void> {
 }
 
 /** Of another payment to another seller, with the same nonce: at most one of the two may move. */
-async function presentNonceAgain(world: World, random: Random, payment: SignedPayment): Promise<void> {
+async function presentNonceAgain(
+  world: World,
+  random: Random,
+  payment: SignedPayment,
+): Promise<void> {
   const { payer, from, nonce, scheme } = payment;
   const amountAtomic = world.newAmount(BigInt(random.int(20_000, 900_000)));
   world.chain.mint(from, amountAtomic);
   const to = random.pick(SELLERS.filter((address) => address !== payment.to));
   const own = nonce.replace("permit2:", "") as Hex;
-  const other = await signPayment(world, random, { scheme, payer, to, amountAtomic, validSeconds: 90, nonce: own });
+  const other = await signPayment(world, random, {
+    scheme,
+    payer,
+    to,
+    amountAtomic,
+    validSeconds: 90,
+    nonce: own,
+  });
   const who = `payment ${amountAtomic} (${scheme}, the nonce of ${payment.amountAtomic})`;
   const presented: Presented = {
     ...{ who, from, to, amountAtomic, nonce },
     ...{ claims: [], isGood: false, atMs: world.timeline.nowMs },
   };
-  world.presented.push(presented);
+  world.sales.presented.push(presented);
   await settle(world, random, { payment: other, presented, seller: "c" });
 }
 
@@ -135,7 +150,7 @@ async function usedBefore(world: World, random: Random, payment: SignedPayment):
   await pause(random.int(2_000, 12_000));
   if (random.next() < 0.3) return;
   const blocks = random.int(1, 3);
-  world.isCalm = false;
+  world.sales.isDisturbed = true;
   const { endpoints } = world.chain;
   for (const endpoint of endpoints) endpoint.lagBlocks = blocks;
   world.timeline.after(random.int(500, 4_000), undefined, "the endpoints catch up", () => {
@@ -161,6 +176,7 @@ async function interfere(
       // Later the money is there again, and somebody relays the signature, which is public.
       await pause(random.int(8_000, 25_000));
       world.chain.mint(from, amountAtomic);
+      world.sales.isRelayedLater = true;
       send(world, random, relay);
       return pause(20_000);
     }
@@ -189,14 +205,21 @@ function send(world: World, random: Random, { to, data, by = STRANGER }: ChainCa
 async function settle(
   world: World,
   random: Random,
-  { payment, presented, seller: name }: { payment: SignedPayment; presented: Presented; seller: string },
+  {
+    payment,
+    presented,
+    seller: name,
+  }: { payment: SignedPayment; presented: Presented; seller: string },
 ): Promise<void> {
   const client = currentActor() as Client;
   const key = random.next() < 0.5 ? `settle-${name}-${presented.amountAtomic}` : undefined;
   if (random.next() < 0.3) {
     const service = world.anyService();
     if (service)
-      await world.request(client, service, { route: "POST /api/x402/verify", body: payment.verifyBody });
+      await world.request(client, service, {
+        route: "POST /api/x402/verify",
+        body: payment.verifyBody,
+      });
   }
   let paymentId: string | undefined;
   for (let tries = 0; tries < TRIES; tries += 1) {
@@ -209,7 +232,9 @@ async function settle(
         })
       : { status: 503, body: {} };
     const reason = String(body["errorReason"] ?? body["code"] ?? "");
-    client.world.note(`${client.name}: ${name} is answered ${status} ${String(body["success"])} ${reason} for ${presented.who}`);
+    client.world.note(
+      `${client.name}: ${name} is answered ${status} ${String(body["success"])} ${reason} for ${presented.who}`,
+    );
     presented.claims.push({
       caller: key ?? `${name} ${tries}`,
       body: status === 200 ? body : {},
@@ -220,7 +245,8 @@ async function settle(
     if (status === 200 && !COME_AGAIN.has(reason)) break;
     await pause(500 + random.int(0, 4_000));
   }
-  if (paymentId !== undefined && random.next() < 0.3) await readPayment(world, presented, paymentId);
+  if (paymentId !== undefined && random.next() < 0.3)
+    await readPayment(world, presented, paymentId);
 }
 
 async function readPayment(world: World, { who }: Presented, id: string): Promise<void> {
@@ -246,4 +272,3 @@ function schemeOf(random: Random): Scheme {
   const share = random.next();
   return share < 0.7 ? "exact" : share < 0.85 ? "exact-permit2" : "upto";
 }
-

@@ -55,6 +55,8 @@ export class Endpoint {
   /** It accepts no transaction that offers less than the base fee, as some nodes do. */
   refusesLowFees = false;
   hidesReceipts = false;
+  /** It shows receipts of blocks that a reorganisation has removed. */
+  showsRemoved = false;
   hidesTransactions = false;
   hidesLogs = false;
   /** It shows authorizations as unused. */
@@ -96,7 +98,9 @@ export class Endpoint {
     const { number } = this.head;
     this.pool.dropUsed((sender) => this.#deps.ledger.nonceOf(sender, number));
     const waiting = this.#awaited;
-    if (waiting.length === 0 || this.isSilent || this.hidesReceipts) return;
+    // The connections of those who wait are lost.
+    if (this.isDown) this.#awaited = [];
+    if (this.isDown || waiting.length === 0 || this.isSilent || this.hidesReceipts) return;
     this.#awaited = [];
     for (const awaited of waiting) {
       const found = this.#find(awaited.hash);
@@ -216,7 +220,9 @@ export class Endpoint {
   }
 
   #find(hash: Hex): { mined: Mined; block: Block } | undefined {
-    const found = this.#deps.ledger.find(hash.toLowerCase() as Hex);
+    const { ledger } = this.#deps;
+    const key = hash.toLowerCase() as Hex;
+    const found = ledger.find(key) ?? (this.showsRemoved ? ledger.removed.get(key) : undefined);
     return found && found.block.number <= this.head.number ? found : undefined;
   }
 

@@ -74,6 +74,8 @@ export class Ledger {
   readonly blocks: Block[] = [];
   /** Contracts by their code. */
   readonly contracts = new Map<string, Contract>();
+  /** What was in blocks that a reorganisation removed. */
+  readonly removed = new Map<Hex, { mined: Mined; block: Block }>();
   readonly #minedByHash = new Map<Hex, { mined: Mined; block: Block }>();
   readonly #byBlockHash = new Map<Hex, Block>();
   /** Makes the blocks that replace others different from them. */
@@ -137,7 +139,10 @@ export class Ledger {
     if (!block || block.number === 0) throw new Error("the first block stays");
     this.state.undo(block.number);
     this.#byBlockHash.delete(block.hash);
-    for (const { transaction } of block.mined) this.#minedByHash.delete(transaction.hash);
+    for (const mined of block.mined) {
+      this.#minedByHash.delete(mined.transaction.hash);
+      this.removed.set(mined.transaction.hash, { mined, block });
+    }
     this.#branch += 1;
     return block;
   }
