@@ -65,6 +65,10 @@ const MANNERS: Readonly<Record<string, Manner>> = {
     if (shop.random.next() < 0.6) shop.collectLater(proof, 10_000);
     throw Object.assign(new Error("the seller closes the connection"), { code: "ECONNRESET" });
   },
+  "holds blocks up": (shop, proof) => {
+    void shop.collectAfterWait(proof);
+    return FAILED;
+  },
   "outlives the cancel": (shop, proof) => {
     shop.collectAfterCancel(proof);
     return FAILED;
@@ -215,6 +219,18 @@ export class Shop {
   collectLater(proof: Proof, withinMs: number): void {
     const ms = this.random.int(0, withinMs);
     this.#world.timeline.after(ms, this.#client, "collects", () => void this.#collect(proof));
+  }
+
+  /** Nothing is in a block until the service has stopped waiting for its cancellation; then the seller is faster. */
+  async collectAfterWait(proof: Proof): Promise<void> {
+    const world = this.#world;
+    world.sales.isDisturbed = true;
+    world.faults.add("blocksPassUsOver");
+    world.mining = { only: [] };
+    await world.lasting(this.random.int(19_000, 27_000), () => {
+      world.mining = {};
+    });
+    this.#collect(proof, HIGH_TIP_WEI * 5n);
   }
 
   /** A block with the cancellation is replaced by one in which the seller was faster. */

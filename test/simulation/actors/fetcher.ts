@@ -56,8 +56,9 @@ async function buy(world: World, agent: KnownAgent, random: Random): Promise<voi
       world.failures.push(`${purchase.who}: a quote was paid`);
   }
   const headers = { "idempotency-key": `fetch-${amountAtomic}` };
-  for (let tries = 0; tries < TRIES; tries += 1) {
+  for (let tries = 0; tries < TRIES; ) {
     const service = world.anyService();
+    if (service) tries += 1;
     const answered = service
       ? await world.request(client, service, { route, headers, body, as })
       : undefined;
