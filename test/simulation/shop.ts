@@ -237,13 +237,14 @@ export class Shop {
   collectAfterCancel(proof: Proof): void {
     const { from, nonce } = proof.payload.authorization;
     const { chain, timeline } = this.#world;
+    const wanted = this.random.int(1, 2);
     let looks = 0;
     const look = (): void => {
       const end = [...chain.ends()].find(
         (each) => each.nonce === nonce && each.from === from.toLowerCase(),
       );
-      if (!end && (looks += 1) < 30) timeline.after(1_000, this.#client, "looks", look);
       const depth = end ? chain.head.number - end.block + 1 : 0;
+      if (depth < wanted && (looks += 1) < 30) return void timeline.after(1_000, this.#client, "looks", look);
       if (end?.kind !== "canceled" || depth > 2) return;
       timeline.note(`${this.#client.name}: replaces ${depth} blocks`);
       this.#world.faults.add("reorganisation");
