@@ -42,11 +42,24 @@ export interface Fetched {
   isSafe: boolean;
 }
 
+/** A merchant's payment, and what it was answered about refunds of it. */
+export interface Refunded {
+  who: string;
+  /** Of the settlement. */
+  id: string;
+  /** The merchant, which pays the refunds. */
+  from: Address;
+  to: Address;
+  amountAtomic: bigint;
+  answers: { nonce: Hex; isPaid: boolean; txHash: string | null }[];
+}
+
 export const useKey = (from: string, nonce: string): string => `${from} ${nonce}`.toLowerCase();
 
 export class Sales {
   readonly presented: Presented[] = [];
   readonly fetched: Fetched[] = [];
+  readonly refunded: Refunded[] = [];
   /** Every transaction that used an authorization in a block, also in one that was removed later. */
   readonly uses = new Map<string, Set<Hex>>();
   /** A payment was relayed after it had been refused: the service corrects what it said. */

@@ -95,4 +95,25 @@ export const SELLER_INVARIANTS: Readonly<Record<string, Invariant>> = {
       return broken;
     });
   },
+
+  /** No more than was paid is given back, and a refund's answer is true. */
+  async refunded({ sales, chain }, sql) {
+    const all = usesIn(chain);
+    const { rows } = await sql.query<{ id: string; nonce: string }>(
+      "SELECT settlement_id AS id, nonce FROM refunds",
+    );
+    return sales.refunded.flatMap(({ who, id, from, amountAtomic, answers }) => {
+      const own = new Set(rows.filter((row) => row.id === id).map(({ nonce }) => useKey(from, nonce)));
+      const back = all.filter(({ key }) => own.has(key)).reduce((sum, { value }) => sum + value, 0n);
+      const broken = back > amountAtomic ? [`${who} are ${back}`] : [];
+      for (const { nonce, isPaid, txHash } of answers) {
+        const use = all.find(({ key }) => key === useKey(from, nonce));
+        if (isPaid !== (use !== undefined))
+          broken.push(`${who}: one was answered as ${isPaid ? "paid" : "failed"}, and the chain has ${use?.txHash}`);
+        if (isPaid && sales.uses.get(useKey(from, nonce))?.has(txHash as Hex) !== true)
+          broken.push(`${who}: one was answered as paid in ${txHash}`);
+      }
+      return broken;
+    });
+  },
 };

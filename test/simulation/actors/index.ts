@@ -5,6 +5,7 @@ import { buyer } from "./buyer.ts";
 import { clasher } from "./clasher.ts";
 import { depositor } from "./depositor.ts";
 import { fetcher } from "./fetcher.ts";
+import { merchant } from "./merchant.ts";
 import { rules } from "./rules.ts";
 import { seller } from "./seller.ts";
 import { spender } from "./spender.ts";
@@ -20,4 +21,5 @@ export const ACTORS: Readonly<Record<string, Kind>> = {
   depositor,
   seller,
   fetcher,
+  merchant,
 };
