@@ -194,9 +194,6 @@ export class Host {
         status: known.status,
         body: { ...known.extra, code: known.code, message: known.message },
       };
-    } finally {
-      Object.assign(raw, { writableFinished: true });
-      raw.emit("finish");
     }
   }
 }

@@ -16,7 +16,7 @@ export interface Plan {
 /** All items begin within this time. */
 const BUSY_MS = 12_000;
 
-/** `only`: of these kinds, where a list has any of them. */
+/** `only`: of these kinds, if there are any. */
 export function planOf(
   seed: number,
   without: readonly number[] = [],
@@ -31,7 +31,7 @@ export function planOf(
       atMs: Math.floor(random.next() * BUSY_MS),
       random: new Random(random.int(0, 2 ** 31)),
       number: (number += 1),
-    })).filter((item) => !without.includes(item.number));
+    })).filter((item) => item.kind !== "" && !without.includes(item.number));
   const actors = items(ACTORS, random.int(1, 4));
   const faults = items(FAULTS, random.int(0, 3));
   return { seed, services, actors, faults };
@@ -41,8 +41,9 @@ function among(
   kinds: Readonly<Record<string, Kind>>,
   only: readonly string[],
 ): Readonly<Record<string, Kind>> {
-  const named = Object.entries(kinds).filter(([name]) => only.includes(name));
-  return named.length > 0 ? Object.fromEntries(named) : kinds;
+  return only.length === 0
+    ? kinds
+    : Object.fromEntries(Object.entries(kinds).filter(([name]) => only.includes(name)));
 }
 
 function chosen(kinds: Readonly<Record<string, Kind>>, random: Random): string {

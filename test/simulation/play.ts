@@ -36,7 +36,6 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
   const { timeline } = world;
   if (isTraced)
     timeline.watchers.add(({ label, actor }) => timeline.note(`${actor?.name ?? "-"} ${label}`));
-  world.isCalm = plan.faults.length === 0;
   world.renewIds();
   const funds = new Random(plan.seed ^ 0xf00d);
   for (const { wallet, id, dailyLimit, payees } of agents) {

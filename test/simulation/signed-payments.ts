@@ -18,7 +18,7 @@ import {
 } from "../helpers/permit2.ts";
 import { transferOf } from "../helpers/eip3009.ts";
 import type { Random } from "../helpers/random.ts";
-import { CHAIN_ID, USDC, type World } from "./world.ts";
+import { CHAIN_ID, RELAYERS, USDC, type World } from "./world.ts";
 
 export type Scheme = "exact" | "exact-permit2" | "upto";
 
@@ -171,7 +171,7 @@ async function signOverPermit2(
   const maximum = isUpto ? amountAtomic + BigInt(random.int(0, 50_000)) : amountAtomic;
   const nonce = BigInt(wanted.nonce ?? randomHex(random, 32));
   const deadline = BigInt(secondsOf(world) + validSeconds);
-  const facilitator = isUpto ? world.relayer : undefined;
+  const facilitator = isUpto ? random.pick([...RELAYERS].slice(0, world.lanes)) : undefined;
   const message = {
     from: payer.address,
     permitted: { token: USDC, amount: maximum },

@@ -11,7 +11,7 @@ import { installTime, real } from "./time.ts";
 export interface Order {
   seed: number;
   without?: number[];
-  /** Of these kinds of actors and faults, where there are any of them in the list. */
+  /** Only these kinds of actors and faults, if there are any. */
   only?: string[];
   /** Sends every event back. */
   isTraced?: boolean;

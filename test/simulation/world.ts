@@ -11,7 +11,6 @@ import {
   EndpointSilent,
   respond,
   SimulatedChain,
-  type Block,
   type MineOptions,
 } from "./chain/chain.ts";
 import { Database, type Backends } from "./database.ts";
@@ -19,6 +18,7 @@ import type { KnownAgent } from "./agents.ts";
 import { Connection, type Answer, type Call, type Lost, wordOf } from "./host.ts";
 import { giveBackClients } from "./prisma-client.ts";
 import { Records } from "./records.ts";
+import { Sales } from "./sales.ts";
 import { Service } from "./service.ts";
 import { currentActor, inside, Timeline, type Actor } from "./time.ts";
 import { Network, type Server } from "./undici.ts";
@@ -73,50 +73,6 @@ export interface Intent {
   isForgotten?: boolean;
 }
 
-/** An outside payer's payment, and what the sellers that presented it were answered. */
-export interface Presented {
-  who: string;
-  from: Address;
-  to: Address;
-  amountAtomic: bigint;
-  nonce: string;
-  claims: Claim[];
-  /** The payer has the money, signed well, and nobody interferes: in a world without faults it must be paid in time. */
-  isGood: boolean;
-  /** When it was first presented. */
-  atMs: number;
-}
-
-export interface Claim {
-  /** The same for requests with the same key, and different for all others. */
-  caller: string;
-  body: Record<string, unknown>;
-  /** No answer arrived. */
-  isLost: boolean;
-  /** The newest block when the answer arrived. */
-  block: number;
-}
-
-/** What an agent wanted to buy once, with one key. */
-export interface Purchase {
-  who: string;
-  from: Address;
-  to: Address;
-  /** What the seller asked for, each time. No other purchase has one of these amounts. */
-  prices: bigint[];
-  /** Every final answer: there are several when the agent asked again after the first. */
-  answers: {
-    isPaid: boolean;
-    amount: string;
-    txHash: string | null;
-    text: string;
-    block: number;
-  }[];
-  /** The seller's actions for a paid request that may be carried out once only. */
-  actions: number;
-  isSafe: boolean;
-}
-
 /** Somebody outside the service: an agent, an owner, a seller. Its code never crashes. */
 export class Client implements Actor {
   readonly name: string;
@@ -137,6 +93,8 @@ export class World {
   readonly database: Database;
   readonly network: Network;
   readonly chain: SimulatedChain;
+  /** How many of the relayers serve. */
+  readonly lanes: number;
   readonly config: Config;
   services: Service[] = [];
   /** Processes that were killed, for their logs. */
@@ -146,18 +104,12 @@ export class World {
   readonly relayer = [...RELAYERS][0] as Hex;
   /** What was asked for, and what was answered. */
   readonly intents: Intent[] = [];
-  /** Outside payers' payments that sellers presented. */
-  readonly presented: Presented[] = [];
-  /** What agents bought from sellers. */
-  readonly purchases: Purchase[] = [];
-  /** Every transaction that used an authorization in a block, also in one that was removed later. */
-  readonly uses = new Map<string, Set<Hex>>();
-  /** Nothing disturbs the service. */
-  isCalm = false;
   /** What actors did not expect. */
   readonly failures: string[] = [];
   /** What owners and agents did, for the invariants. */
   readonly records = new Records();
+  /** What sellers, their payers and agents that buy from them did. */
+  readonly sales = new Sales();
   isMining = true;
   /** What the makers of blocks take and leave out. */
   mining: MineOptions = {};
@@ -187,7 +139,8 @@ export class World {
     this.database = new Database(this.timeline, backends);
     this.network = new Network(this.timeline);
     this.agents = agents;
-    this.config = configOf(url, this.random.next() < TWO_LANES ? 2 : 1);
+    this.lanes = this.random.next() < TWO_LANES ? 2 : 1;
+    this.config = configOf(url, this.lanes);
     this.chain = new SimulatedChain({
       chainId: CHAIN_ID,
       usdc: USDC,
@@ -441,22 +394,12 @@ export class World {
     this.timeline.after(2_000, undefined, "block", () => {
       if (this.isMining) {
         const block = this.chain.mine(this.mining);
-        this.#noteUses(block);
+        this.sales.note(block);
         if (block.mined.length > 0)
           this.timeline.note(`block ${block.number} with ${block.mined.length} transactions`);
       }
       this.#planBlock();
     });
-  }
-
-  #noteUses({ mined }: Block): void {
-    for (const { transaction, effects } of mined)
-      for (const effect of effects) {
-        if (effect.kind !== "used") continue;
-        const key = useKey(effect.from, effect.nonce);
-        const known = this.uses.get(key) ?? new Set();
-        this.uses.set(key, known.add(transaction.hash));
-      }
   }
 
   /** The scheduled jobs of every minute, by one of the processes. */
@@ -497,7 +440,6 @@ function configOf(url: string, lanes: number): Config {
 export const RELAYERS: ReadonlySet<Hex> = new Set(
   RELAYER_KEYS.map((key) => privateKeyToAddress(key).toLowerCase() as Hex),
 );
-export const useKey = (from: string, nonce: string): string => `${from} ${nonce}`.toLowerCase();
 
 export const pause = (ms: number): Promise<void> =>
   new Promise((resolve) => void setTimeout(resolve, ms));
@@ -506,7 +448,7 @@ const NO_ANSWER: Lost = { status: 0, body: { code: "no process" } };
 export const isOutcome = ({ status, body }: Answer | Lost): boolean =>
   status !== 0 && !COME_AGAIN.has(wordOf(body["code"]));
 /** Not an outcome: the same request is sent again, with the same key. */
-export const COME_AGAIN = new Set([
+const COME_AGAIN = new Set([
   "idempotency_in_progress",
   "payment_status_unknown",
   "chain_unavailable",

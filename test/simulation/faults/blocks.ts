@@ -79,7 +79,10 @@ async function reorganise(world: World, random: Random, depth: number): Promise<
 /** One endpoint is still on the branch that nobody else follows. */
 async function keepShowing(world: World, random: Random): Promise<void> {
   if (world.liar !== undefined) return;
-  await world.lasting(random.int(4_000, 40_000), lie(world, random, { showsRemoved: true }));
+  await world.lasting(
+    random.int(4_000, 40_000),
+    lie(world, random, { ignoresReorganisations: true }),
+  );
 }
 
 /** Waits for a block with one of ours, so that there is something to remove. */
