@@ -1,9 +1,8 @@
 // What must be true in every world in the end, whatever happened in it.
 import type { ClientBase } from "pg";
 import { ENGINE_INVARIANTS } from "./engine-invariants.ts";
-import type { Intent, World } from "./world.ts";
 import { OWNER_INVARIANTS } from "./owner-invariants.ts";
-import type { World } from "./world.ts";
+import type { Intent, World } from "./world.ts";
 
 export type Invariant = (world: World, sql: ClientBase) => Promise<string[]> | string[];
 

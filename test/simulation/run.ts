@@ -28,7 +28,8 @@ process.exitCode = await withSimulation(
     ...(values.plant !== undefined && { plant: values.plant }),
     workers: values.seed === undefined ? Number(values.workers ?? 2) : 1,
   },
-  (simulation) => (values.seed === undefined ? many(simulation) : one(simulation, Number(values.seed))),
+  (simulation) =>
+    values.seed === undefined ? many(simulation) : one(simulation, Number(values.seed)),
 );
 
 async function one(simulation: Simulation, seed: number): Promise<number> {
@@ -67,7 +68,11 @@ async function many(simulation: Simulation): Promise<number> {
     `${played} worlds in ${seconds.toFixed(1)} s (${((1_000 * seconds) / played).toFixed(0)} ms each, ${(cpuMs / played).toFixed(0)} ms of CPU beside Postgres), ${failed} broken`,
   );
   if (values.plant !== undefined)
-    console.log(first === undefined ? `${values.plant}: not found` : `${values.plant}: found by seed ${first}`);
+    console.log(
+      first === undefined
+        ? `${values.plant}: not found`
+        : `${values.plant}: found by seed ${first}`,
+    );
   return failed > 0 ? 1 : 0;
 }
 

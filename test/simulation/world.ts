@@ -99,6 +99,8 @@ export class World {
   /** Processes that were killed, for their logs. */
   readonly dead: Service[] = [];
   readonly agents: readonly KnownAgent[];
+  /** Those that act in this world. */
+  active: readonly KnownAgent[];
   /** What was asked for, and what was answered. */
   readonly intents: Intent[] = [];
   /** What actors did not expect. */
@@ -116,8 +118,7 @@ export class World {
   /** Responses of an endpoint take this much longer. */
   readonly delaysMs = new Map<number, number>();
   readonly #ends = new Set<() => void>();
-  /** False when a wallet may have less than an endpoint said, or than a block had that was removed. */
-  isMoneyCertain = true;
+  #asleepUntilMs = 0;
   #started = 0;
   #amounts = 0n;
 
@@ -134,6 +135,7 @@ export class World {
     this.database = new Database(this.timeline, backends);
     this.network = new Network(this.timeline);
     this.agents = agents;
+    this.active = agents;
     this.config = configOf(url, this.random.next() < TWO_LANES ? 2 : 1);
     this.chain = new SimulatedChain({
       chainId: CHAIN_ID,
@@ -244,7 +246,7 @@ export class World {
   async untilAnswered(intent: Intent, call: Call, tries = 60): Promise<Answer | Lost> {
     const client = currentActor() as Client;
     let answer: Answer | Lost = NO_ANSWER;
-    for (let count = 0; count < tries; ) {
+    for (let count = 0; count < tries;) {
       const service = this.anyService();
       if (service) count += 1;
       answer = service ? await this.request(client, service, call, this.patienceMs()) : NO_ANSWER;
@@ -313,6 +315,20 @@ export class World {
     if (this.services.length === 0) this.startService();
   }
 
+  /** No process runs, and no block is made, for a long time. */
+  async sleep(ms: number): Promise<void> {
+    const untilMs = this.timeline.nowMs + ms;
+    this.timeline.note(`everything sleeps for ${(ms / 3_600_000).toFixed(2)} hours`);
+    for (const service of [...this.services]) this.crash(service);
+    this.#asleepUntilMs = untilMs;
+    await this.timeline.runUntil(untilMs);
+  }
+
+  /** The time to the next event of a rhythm, which stops while everything sleeps. */
+  #pauseOf(ms: number): number {
+    return Math.max(ms, this.#asleepUntilMs - this.timeline.nowMs);
+  }
+
   /** Ends a process as a deployment does: it answers what it has, for a while. */
   async stop(service: Service): Promise<void> {
     this.timeline.note(`STOP of ${service.name}`);
@@ -321,7 +337,10 @@ export class World {
       while (service.callers.size > 0) await pause(200);
     };
     const closed = inside(service, () => service.host.close(drained));
-    await Promise.race([closed.catch((error: unknown) => void service.thrown.push(error)), pause(STOPPING_MS)]);
+    await Promise.race([
+      closed.catch((error: unknown) => void service.thrown.push(error)),
+      pause(STOPPING_MS),
+    ]);
     if (service.isGone) return;
     service.isGone = true;
     for (const fail of [...service.callers]) fail();
@@ -368,7 +387,7 @@ export class World {
   }
 
   #planBlock(): void {
-    this.timeline.after(2_000, undefined, "block", () => {
+    this.timeline.after(this.#pauseOf(2_000), undefined, "block", () => {
       if (this.isMining) {
         const block = this.chain.mine(this.mining);
         if (block.mined.length > 0)
@@ -380,7 +399,7 @@ export class World {
 
   /** The scheduled jobs of every minute, by one of the processes. */
   #planTasks(): void {
-    this.timeline.after(60_000, undefined, "minute", () => {
+    this.timeline.after(this.#pauseOf(60_000), undefined, "minute", () => {
       const service = this.anyService();
       if (service)
         for (const [name, { run, cron }] of service.tasks)

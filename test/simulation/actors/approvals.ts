@@ -8,7 +8,7 @@ import { ownerAsks } from "./owner.ts";
 export const approvals: Kind = {
   weight: 2,
   async play(world, { random }) {
-    const agent = random.pick(world.agents);
+    const agent = random.pick(world.active);
     const isForeign = random.next() < 0.4;
     const to = isForeign ? payee(91) : random.pick(agent.payees);
     const amountAtomic = world.newAmount(isForeign ? 300_000n : agent.dailyLimit + 500_000n);
@@ -77,7 +77,10 @@ async function collect(
       intent.outcome = answer.status === 200 ? "paid" : "not paid";
       break;
     }
-    const { approvalId, idempotencyKey } = answer.body as { approvalId: string; idempotencyKey: string };
+    const { approvalId, idempotencyKey } = answer.body as {
+      approvalId: string;
+      idempotencyKey: string;
+    };
     deciding ??= decide(approvalId);
     // With the key that the answer names, or as before.
     if (world.random.next() < 0.5) headers = { "idempotency-key": idempotencyKey };
