@@ -1,8 +1,8 @@
 // What must be true in every world in the end, whatever happened in it.
 import type { ClientBase } from "pg";
 import type { Invariant } from "./kind.ts";
-import { ENGINE_INVARIANTS } from "./engine-invariants.ts";
 import type { Intent, World } from "./world.ts";
+import { ENGINE_INVARIANTS } from "./engine-invariants.ts";
 import { OWNER_INVARIANTS } from "./owner-invariants.ts";
 import { SELLER_INVARIANTS, usesIn } from "./seller-invariants.ts";
 
@@ -118,12 +118,12 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
   },
 
   /** A handler throws only refusals of the service. */
-  handlers({ services, dead }) {
+  handlers({ services, dead, faults }) {
     return [...services, ...dead].flatMap(({ name, thrown, failed }) => [
-      ...thrown.map(
-        (error) => `${name} threw ${error instanceof Error ? error.stack : String(error)}`,
-      ),
-      ...(failed === undefined ? [] : [`${name} did not start: ${String(failed)}`]),
+      ...thrown.map((error) => `${name} threw ${describe(error)}`),
+      ...(failed === undefined || faults.size > 0
+        ? []
+        : [`${name} did not start: ${describe(failed)}`]),
     ]);
   },
 
@@ -156,3 +156,6 @@ export async function brokenIn(world: World, sql: ClientBase): Promise<string[]>
     for (const text of await holds(world, sql)) broken.push(`${name}: ${text}`);
   return broken;
 }
+
+const describe = (error: unknown): string =>
+  error instanceof Error ? (error.stack ?? error.message) : JSON.stringify(error);

@@ -33,6 +33,7 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
   const { backends, agents, url } = place;
   await backends.monitor.query("SELECT sim.reset()");
   const world = new World(plan.seed, backends, agents, url);
+  world.active = agents.slice(0, plan.agents);
   const { timeline } = world;
   if (isTraced)
     timeline.watchers.add(({ label, actor }) => timeline.note(`${actor?.name ?? "-"} ${label}`));
@@ -40,7 +41,7 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
   const funds = new Random(plan.seed ^ 0xf00d);
   for (const { wallet, id, dailyLimit, payees } of agents) {
     // Some wallets have less than they may spend.
-    world.chain.mint(wallet, funds.next() < 0.25 ? BigInt(funds.int(1, 20)) * 100_000n : FUNDS);
+    world.chain.mint(wallet, funds.next() < 0.35 ? BigInt(funds.int(1, 20)) * 100_000n : FUNDS);
     const none = ["weeklyLimit", "monthlyLimit", "perPaymentLimit", "paymentsPerHour"] as const;
     const first = world.records.rules.begin(
       id,
@@ -77,15 +78,26 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
       inside(client, () => kind.play(world, item)).then(() => ended(), ended);
     });
   };
+  /** Until the actors have their answers, and everything has an outcome. */
+  const end = async (): Promise<void> => {
+    const actorsUntilMs = timeline.nowMs + ACTORS_MS;
+    while (playing.size > 0 && timeline.nowMs < actorsUntilMs)
+      await timeline.runUntil(timeline.nowMs + LOOK_MS);
+    world.heal();
+    const untilMs = timeline.nowMs + PATIENCE_MS;
+    while (timeline.nowMs < untilMs && (await isOpen(world, backends)))
+      await timeline.runUntil(timeline.nowMs + LOOK_MS);
+  };
   for (const [number, item] of plan.actors.entries()) begin(item, number, ACTORS);
   for (const [number, item] of plan.faults.entries()) begin(item, number, FAULTS);
-  const actorsUntilMs = timeline.nowMs + ACTORS_MS;
-  while (playing.size > 0 && timeline.nowMs < actorsUntilMs)
-    await timeline.runUntil(timeline.nowMs + LOOK_MS);
-  world.heal();
-  const untilMs = timeline.nowMs + PATIENCE_MS;
-  while (timeline.nowMs < untilMs && (await isOpen(world, backends)))
-    await timeline.runUntil(timeline.nowMs + LOOK_MS);
+  await end();
+  if (plan.night) {
+    await world.sleep(plan.night.ms);
+    for (let count = 0; count < plan.services; count += 1) world.startService();
+    for (const [number, item] of plan.night.actors.entries())
+      begin(item, plan.actors.length + number, ACTORS);
+    await end();
+  }
   const broken = await brokenIn(world, backends.monitor);
   await world.close();
   return { world, broken };

@@ -250,7 +250,7 @@ export class Shop {
       timeline.note(`${this.#client.name}: replaces ${depth} blocks`);
       this.#world.faults.add("reorganisation");
       this.#world.deepestReorganisation = Math.max(this.#world.deepestReorganisation, depth);
-      chain.reorganise(depth);
+      this.#world.reorganise(depth);
       this.#collect(proof, HIGH_TIP_WEI * 5n);
     };
     look();

@@ -102,6 +102,8 @@ export class World {
   readonly agents: readonly KnownAgent[];
   /** One that every configuration has. */
   readonly relayer = [...RELAYERS][0] as Hex;
+  /** Those that act in this world. */
+  active: readonly KnownAgent[];
   /** What was asked for, and what was answered. */
   readonly intents: Intent[] = [];
   /** What actors did not expect. */
@@ -121,8 +123,7 @@ export class World {
   /** Responses of an endpoint take this much longer. */
   readonly delaysMs = new Map<number, number>();
   readonly #ends = new Set<() => void>();
-  /** False when a wallet may have less than an endpoint said, or than a block had that was removed. */
-  isMoneyCertain = true;
+  #asleepUntilMs = 0;
   #started = 0;
   #amounts = 0n;
 
@@ -141,6 +142,7 @@ export class World {
     this.agents = agents;
     this.lanes = this.random.next() < TWO_LANES ? 2 : 1;
     this.config = configOf(url, this.lanes);
+    this.active = agents;
     this.chain = new SimulatedChain({
       chainId: CHAIN_ID,
       usdc: USDC,
@@ -333,6 +335,20 @@ export class World {
     if (this.services.length === 0) this.startService();
   }
 
+  /** No process runs, and no block is made, for a long time. */
+  async sleep(ms: number): Promise<void> {
+    const untilMs = this.timeline.nowMs + ms;
+    this.timeline.note(`everything sleeps for ${(ms / 3_600_000).toFixed(2)} hours`);
+    for (const service of [...this.services]) this.crash(service);
+    this.#asleepUntilMs = untilMs;
+    await this.timeline.runUntil(untilMs);
+  }
+
+  /** The time to the next event of a rhythm, which stops while everything sleeps. */
+  #pauseOf(ms: number): number {
+    return Math.max(ms, this.#asleepUntilMs - this.timeline.nowMs);
+  }
+
   /** Ends a process as a deployment does: it answers what it has, for a while. */
   async stop(service: Service): Promise<void> {
     this.timeline.note(`STOP of ${service.name}`);
@@ -391,7 +407,7 @@ export class World {
   }
 
   #planBlock(): void {
-    this.timeline.after(2_000, undefined, "block", () => {
+    this.timeline.after(this.#pauseOf(2_000), undefined, "block", () => {
       if (this.isMining) {
         const block = this.chain.mine(this.mining);
         this.sales.note(block);
@@ -404,7 +420,7 @@ export class World {
 
   /** The scheduled jobs of every minute, by one of the processes. */
   #planTasks(): void {
-    this.timeline.after(60_000, undefined, "minute", () => {
+    this.timeline.after(this.#pauseOf(60_000), undefined, "minute", () => {
       const service = this.anyService();
       if (service)
         for (const [name, { run, cron }] of service.tasks)

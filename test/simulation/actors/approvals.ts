@@ -8,7 +8,7 @@ import { ownerAsks } from "./owner.ts";
 export const approvals: Kind = {
   weight: 2,
   async play(world, { random }) {
-    const agent = random.pick(world.agents);
+    const agent = random.pick(world.active);
     const isForeign = random.next() < 0.4;
     const to = isForeign ? payee(91) : random.pick(agent.payees);
     const amountAtomic = world.newAmount(isForeign ? 300_000n : agent.dailyLimit + 500_000n);

@@ -7,7 +7,7 @@ import { pause, type World } from "../world.ts";
 export const buyer: Kind = {
   weight: 3,
   async play(world, { random }) {
-    const agent = random.pick(world.agents);
+    const agent = random.pick(world.active);
     const to = random.pick(agent.payees);
     const amountAtomic = world.newAmount((agent.dailyLimit * BigInt(random.int(1, 3))) / 10n);
     const purchase: Purchase = {

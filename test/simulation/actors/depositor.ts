@@ -11,7 +11,7 @@ export const depositor: Kind = {
   async play(world, { random }) {
     const { chain } = world;
     for (let count = random.int(1, 3); count > 0; count -= 1) {
-      const { wallet } = random.pick(world.agents);
+      const { wallet } = random.pick(world.active);
       const amountAtomic = world.newAmount(BigInt(random.int(1, 40)) * 100_000n);
       if (random.next() < 0.5) chain.deposit(wallet, amountAtomic);
       else {

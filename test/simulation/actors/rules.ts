@@ -16,7 +16,7 @@ interface Wanted {
 export const rules: Kind = {
   weight: 3,
   async play(world, { random }) {
-    const agent = random.pick(world.agents);
+    const agent = random.pick(world.active);
     for (let count = random.int(1, 3); count > 0; count -= 1) {
       await change(world, agent, wanted(agent, random));
       await pause(random.int(0, 4_000));

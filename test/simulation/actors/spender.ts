@@ -7,7 +7,7 @@ import { pause, type World } from "../world.ts";
 export const spender: Kind = {
   weight: 4,
   async play(world, { random }) {
-    const agent = random.pick(world.agents);
+    const agent = random.pick(world.active);
     const isAtOnce = random.next() < 0.3;
     const paying: Promise<void>[] = [];
     for (let count = random.int(1, 3); count > 0; count -= 1) {
