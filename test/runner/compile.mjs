@@ -1,29 +1,9 @@
 // Compiles the test files and their imports before they run: compiling at import time would cost each of a
 // hundred processes two seconds of CPU.
-import { readFile } from "node:fs/promises";
 import { join, relative } from "node:path";
-import { pathToFileURL } from "node:url";
 import { build as bundle } from "esbuild";
 import { ROOT } from "../../server/local/bootstrap.mjs";
-
-/**
- * Keeps the source's own path in a compiled file, so that it finds the files beside its source.
- * @type {import("esbuild").Plugin}
- */
-export const keepsItsPlace = {
-  name: "keeps-its-place",
-  setup(build) {
-    build.onLoad({ filter: /\.(ts|mts|mjs)$/, namespace: "file" }, async ({ path }) => {
-      const source = await readFile(path, "utf8");
-      const loader = path.endsWith(".mjs") ? "js" : "ts";
-      const contents = source
-        .replaceAll("import.meta.url", JSON.stringify(pathToFileURL(path).href))
-        .replaceAll("import.meta.dirname", JSON.stringify(join(path, "..")))
-        .replaceAll("import.meta.filename", JSON.stringify(path));
-      return { contents, loader };
-    });
-  },
-};
+import { keepsItsPlace } from "./keeps-its-place.mjs";
 
 /**
  * Files share a process (run-files.mjs): in a test file, `import t from "tap"` is that file's own subtest;

@@ -3,7 +3,7 @@
 import { join } from "node:path";
 import { build } from "esbuild";
 import { ROOT } from "../../server/local/bootstrap.mjs";
-import { keepsItsPlace } from "../runner/compile.mjs";
+import { keepsItsPlace } from "../runner/keeps-its-place.mjs";
 
 const HERE = join(ROOT, "test", "simulation");
 /** @type {Record<string, string>} */

@@ -1,0 +1,51 @@
+// Goal: in worlds with crashes and faults no rule about money is broken, and a seed always gives the same world.
+// Own process (it starts a Postgres and Node processes of its own).
+import { availableParallelism } from "node:os";
+import t from "tap";
+import { keptNames, keptPlan } from "./kept.ts";
+import { withSimulation, type Simulation } from "./simulation.ts";
+import type { Report } from "./worker.ts";
+
+const SEEDS = 200;
+/** Of these two runs are compared event by event. */
+const REPEATED = [3, 17, 42];
+
+const textOf = ({ seed, broken }: Report): string =>
+  `${broken.join("\n")}\nsee it: npm run simulate -- --seed ${seed}`;
+
+await withSimulation({ workers: Math.min(availableParallelism(), 4) }, async (simulation) => {
+  t.test(`${SEEDS} worlds`, async (t) => {
+    const broken: Report[] = [];
+    const kinds = new Set<string>();
+    await simulation.playAll(
+      Array.from({ length: SEEDS }, (_, index) => ({ seed: index + 1 })),
+      (report) => {
+        for (const { kind } of [...report.plan.actors, ...report.plan.faults]) kinds.add(kind);
+        if (report.broken.length > 0) broken.push(report);
+        return broken.length < 5;
+      },
+    );
+    t.same(broken.map(textOf), []);
+    t.ok(kinds.size > 20, "they have actors and faults of many kinds");
+  });
+
+  t.test("the same seed gives the same world, alone and after others", async (t) => {
+    const played = await traces(simulation, REPEATED);
+    const again = await traces(simulation, REPEATED.toReversed());
+    t.same(again.toReversed(), played);
+  });
+
+  for (const name of keptNames())
+    t.test(`kept: ${keptPlan(name).story}`, async (t) => {
+      const { plan } = keptPlan(name);
+      const report = await simulation.play({ seed: plan.seed, plan });
+      t.same(report.broken, [], `see it: npm run simulate -- --kept ${name}`);
+    });
+  await t.test("all have ended", (t) => t.end());
+});
+
+async function traces(simulation: Simulation, seeds: readonly number[]): Promise<string[]> {
+  const prints: string[] = [];
+  for (const seed of seeds) prints.push((await simulation.play({ seed, isTraced: true })).print);
+  return prints;
+}
