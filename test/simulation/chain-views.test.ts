@@ -150,6 +150,10 @@ t.test("each endpoint has its own pool", async (t) => {
     Promise.all([0, 1, 2].map((index) => endpoint(index).call("eth_getTransactionByHash", [hash])));
   t.match(await known(), [{ hash }, null, null]);
   t.equal(mine().mined.length, 0);
+  const elsewhere = send(await sign({ nonce: 9 }), 1);
+  t.equal(await endpoint(0).call("eth_getTransactionByHash", [elsewhere]), null);
+  t.match(await endpoint(2).call("eth_getTransactionByHash", [elsewhere]), { hash: elsewhere });
+  chain.evictMempool(elsewhere);
   t.equal(await kindOf(() => send(raw)), "already_known");
   t.equal(send(raw, 1), hash, "another endpoint takes it");
   t.match(await known(), [{ hash }, { hash }, { hash }]);
@@ -401,7 +405,9 @@ t.test("what a block may contain", async (t) => {
 
 t.test("a reorganisation: what returns, what is lost, and what stays", async (t) => {
   const { chain, mine, send, endpoint } = world();
-  mine();
+  const empty = mine();
+  chain.reorganise(1);
+  t.not(chain.head.hash, empty.hash, "an empty block is replaced by another one, too");
   const [one, two] = [await payment(), await payment({ nonce: 1 })];
   const [lost, kept] = [send(one.raw), send(two.raw)];
   mine({ only: [lost] });
@@ -430,6 +436,13 @@ t.test("a reorganisation: what returns, what is lost, and what stays", async (t)
   t.equal(mine().mined.length, 0);
   t.equal([...chain.ends()].length, 0);
   t.equal(chain.nativeBalanceOf(relayer.address), 10_000n * 10n ** 18n, "no gas was paid");
+  send(one.raw);
+  mine();
+  send(two.raw);
+  mine();
+  chain.reorganise(1, { drop: "all" });
+  chain.reorganise(1);
+  t.equal(chain.balanceOf(payee), 1_005n, "the same block twice takes nothing from those before");
 });
 
 t.test("an endpoint that does not know of a reorganisation", async (t) => {
