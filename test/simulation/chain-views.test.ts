@@ -463,6 +463,10 @@ t.test("an endpoint that does not know of a reorganisation", async (t) => {
   t.same(await reads.readAuthorizationStates(old, [one.signed, two.signed], 2n), [true, true]);
   t.same(await reads.readAuthorizationStates(current, [one.signed, two.signed], 2n), [true, false]);
   t.same(await reads.readBalances(old, LOCAL_USDC, [payee], 1n), [1_000n]);
+  const later: Address = "0x00000000000000000000000000000000000000cc";
+  chain.mint(later, 9n);
+  t.same(await reads.readBalances(current, LOCAL_USDC, [later], 2n), [9n]);
+  t.same(await reads.readBalances(old, LOCAL_USDC, [later], 2n), [0n]);
   t.same(await reads.findAuthorizationUse(old, two.signed, { from: 0n, to: 2n }), [second]);
   t.equal(await reads.readNonce(old, relayer.address, "latest"), 2n);
   t.equal(await reads.readNonce(current, relayer.address, "latest"), 1n);
