@@ -7,6 +7,7 @@ import {
   classifyChainError,
   isEndpointFailure,
 } from "../../server/infra/chain/errors.ts";
+import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import type { Caller } from "../../server/infra/chain/rpc.ts";
 import { LOCAL_USDC } from "../../server/local/chain-contracts.ts";
 import { schemeOf } from "../../server/schemes/index.ts";
@@ -524,6 +525,15 @@ t.test("third parties: a relay, a cancellation, money, a second signer", async (
   t.equal(chain.nativeBalanceOf(stranger) % 10n, 3n);
   const own = await payment({ nonce: 1 });
   t.equal(await kindOf(() => send(own.raw)), "nonce_too_low", "a second signer took the nonce");
+
+  const ends = [...chain.ends()].length;
+  const transfers = [...chain.transfers()].length;
+  const [good, bad] = [await payment(), await payment({ value: 20_000n })];
+  const both = [good.call, bad.call].map((each) => ({ ...each, mustSucceed: true }));
+  chain.sendAs(stranger, { to: MULTICALL3_ADDRESS, data: reads.encodeAggregate(both) });
+  t.match(mine().mined[0]?.receipt, { status: "0x0", logs: [] });
+  t.equal([...chain.ends()].length, ends, "what is taken back did not happen");
+  t.equal([...chain.transfers()].length, transfers);
 
   chain.deposit(payee, 40n);
   mine();
