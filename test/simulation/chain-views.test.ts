@@ -7,6 +7,7 @@ import {
   classifyChainError,
   isEndpointFailure,
 } from "../../server/infra/chain/errors.ts";
+import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import type { Caller } from "../../server/infra/chain/rpc.ts";
 import { LOCAL_USDC } from "../../server/local/chain-contracts.ts";
 import { schemeOf } from "../../server/schemes/index.ts";
@@ -150,6 +151,10 @@ t.test("each endpoint has its own pool", async (t) => {
     Promise.all([0, 1, 2].map((index) => endpoint(index).call("eth_getTransactionByHash", [hash])));
   t.match(await known(), [{ hash }, null, null]);
   t.equal(mine().mined.length, 0);
+  const elsewhere = send(await sign({ nonce: 9 }), 1);
+  t.equal(await endpoint(0).call("eth_getTransactionByHash", [elsewhere]), null);
+  t.match(await endpoint(2).call("eth_getTransactionByHash", [elsewhere]), { hash: elsewhere });
+  chain.evictMempool(elsewhere);
   t.equal(await kindOf(() => send(raw)), "already_known");
   t.equal(send(raw, 1), hash, "another endpoint takes it");
   t.match(await known(), [{ hash }, { hash }, { hash }]);
@@ -401,7 +406,9 @@ t.test("what a block may contain", async (t) => {
 
 t.test("a reorganisation: what returns, what is lost, and what stays", async (t) => {
   const { chain, mine, send, endpoint } = world();
-  mine();
+  const empty = mine();
+  chain.reorganise(1);
+  t.not(chain.head.hash, empty.hash, "an empty block is replaced by another one, too");
   const [one, two] = [await payment(), await payment({ nonce: 1 })];
   const [lost, kept] = [send(one.raw), send(two.raw)];
   mine({ only: [lost] });
@@ -430,6 +437,13 @@ t.test("a reorganisation: what returns, what is lost, and what stays", async (t)
   t.equal(mine().mined.length, 0);
   t.equal([...chain.ends()].length, 0);
   t.equal(chain.nativeBalanceOf(relayer.address), 10_000n * 10n ** 18n, "no gas was paid");
+  send(one.raw);
+  mine();
+  send(two.raw);
+  mine();
+  chain.reorganise(1, { drop: "all" });
+  chain.reorganise(1);
+  t.equal(chain.balanceOf(payee), 1_005n, "the same block twice takes nothing from those before");
 });
 
 t.test("an endpoint that does not know of a reorganisation", async (t) => {
@@ -450,6 +464,10 @@ t.test("an endpoint that does not know of a reorganisation", async (t) => {
   t.same(await reads.readAuthorizationStates(old, [one.signed, two.signed], 2n), [true, true]);
   t.same(await reads.readAuthorizationStates(current, [one.signed, two.signed], 2n), [true, false]);
   t.same(await reads.readBalances(old, LOCAL_USDC, [payee], 1n), [1_000n]);
+  const later: Address = "0x00000000000000000000000000000000000000cc";
+  chain.mint(later, 9n);
+  t.same(await reads.readBalances(current, LOCAL_USDC, [later], 2n), [9n]);
+  t.same(await reads.readBalances(old, LOCAL_USDC, [later], 2n), [0n]);
   t.same(await reads.findAuthorizationUse(old, two.signed, { from: 0n, to: 2n }), [second]);
   t.equal(await reads.readNonce(old, relayer.address, "latest"), 2n);
   t.equal(await reads.readNonce(current, relayer.address, "latest"), 1n);
@@ -507,6 +525,15 @@ t.test("third parties: a relay, a cancellation, money, a second signer", async (
   t.equal(chain.nativeBalanceOf(stranger) % 10n, 3n);
   const own = await payment({ nonce: 1 });
   t.equal(await kindOf(() => send(own.raw)), "nonce_too_low", "a second signer took the nonce");
+
+  const ends = [...chain.ends()].length;
+  const transfers = [...chain.transfers()].length;
+  const [good, bad] = [await payment(), await payment({ value: 20_000n })];
+  const both = [good.call, bad.call].map((each) => ({ ...each, mustSucceed: true }));
+  chain.sendAs(stranger, { to: MULTICALL3_ADDRESS, data: reads.encodeAggregate(both) });
+  t.match(mine().mined[0]?.receipt, { status: "0x0", logs: [] });
+  t.equal([...chain.ends()].length, ends, "what is taken back did not happen");
+  t.equal([...chain.transfers()].length, transfers);
 
   chain.deposit(payee, 40n);
   mine();

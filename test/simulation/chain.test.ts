@@ -282,6 +282,27 @@ t.test("the window of an authorization ends at the same second", async (t) => {
       reads.callAs(chain, relayer.address, call, { gas: 300_000n }),
     );
   }
+  for (const deadline of [now - 1n, now, now + 1n]) {
+    const wanted = {
+      network: networkOf(both),
+      owner: payer.address,
+      spender: PERMIT2,
+      value: 1_000n,
+      count: 0n,
+      deadline,
+    };
+    const signature = await payer.sign({ hash: `0x${hex(permitDigest(wanted))}` });
+    const witness = { to: randomAddress(), validAfter: deadline };
+    const terms = [{ deadline }, { witness }];
+    const signed = terms.map((given) =>
+      authorizePermit2(both, payer, { to: witness.to, ...given }),
+    );
+    const calls = callsOf({ ...allowanceOf(wanted), signature }, ...(await Promise.all(signed)));
+    for (const call of calls)
+      await both.same(t, "a permit at its deadline", (chain) =>
+        reads.callAs(chain, relayer.address, call, { gas: 300_000n }),
+      );
+  }
   const edge = await authorize(both, payer, { to: randomAddress(), validBefore: now + 3n });
   const late = await authorize(both, payer, { to: randomAddress(), validBefore: now + 4n });
   const results = [];
