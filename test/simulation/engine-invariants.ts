@@ -27,6 +27,7 @@ const EXPLAINED: Readonly<Record<string, (world: World) => boolean>> = {
 const ALARMS: readonly [RegExp, (world: World) => boolean][] = [
   [/^corrected an outcome/, isReorganised],
   [/^a reorganisation removed a block/, isReorganised],
+  [/^the chain lost our transactions/, isDeep],
   [/^a foreign transaction used one of our nonces/, isAfter("nonceTaken")],
   [/cannot pay its gas|^No gas/, isAfter("relayersUnfunded")],
   [/^the token accepts transfers without effect/, isLied],
