@@ -25,7 +25,9 @@ const EXPLAINED: Readonly<Record<string, (world: World) => boolean>> = {
 
 /** Error logs, which alert somebody, and what explains them. */
 const ALARMS: readonly [RegExp, (world: World) => boolean][] = [
-  [/^corrected an outcome/, isReorganised],
+  [/^corrected an outcome/, (world) => isReorganised(world) || world.sales.isRelayedLater],
+  [/^it is not known whether a settlement was accepted/, ({ faults }) => faults.size > 0],
+  [/^a settlement was accepted, but its outcome could not/, ({ faults }) => faults.size > 0],
   [/^a reorganisation removed a block/, isReorganised],
   [/^the chain lost our transactions/, isDeep],
   [/^a foreign transaction used one of our nonces/, isAfter("nonceTaken")],

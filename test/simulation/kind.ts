@@ -1,4 +1,5 @@
-// What a world is made of: actors and faults, each of some kind.
+// What actors, faults and invariants are.
+import type { ClientBase } from "pg";
 import type { Random } from "../helpers/random.ts";
 import type { World } from "./world.ts";
 
@@ -17,3 +18,6 @@ export interface Item {
   /** Its own choices. */
   random: Random;
 }
+
+/** Returns what is broken in a world that has ended. */
+export type Invariant = (world: World, sql: ClientBase) => Promise<string[]> | string[];

@@ -64,11 +64,8 @@ export function oursIn(world: World, depth: number): Hex[] {
 async function reorganise(world: World, random: Random, depth: number): Promise<void> {
   const all = oursIn(world, depth);
   const drop = random.pick<readonly Hex[]>([[], all, all.filter(() => random.next() < 0.5)]);
-  world.timeline.note(
-    `REORGANISATION of ${depth} blocks with ${all.length} of ours, ${drop.length} are dropped`,
-  );
-  world.deepestReorganisation = Math.max(world.deepestReorganisation, depth);
-  world.chain.reorganise(depth, { drop });
+  world.timeline.note(`${all.length} transactions of ours, ${drop.length} are dropped`);
+  world.reorganise(depth, { drop });
   if (random.next() < 0.4) void keepShowing(world, random);
   // In another order than before: some have to wait.
   if (random.next() < 0.4) {
@@ -82,7 +79,10 @@ async function reorganise(world: World, random: Random, depth: number): Promise<
 /** One endpoint is still on the branch that nobody else follows. */
 async function keepShowing(world: World, random: Random): Promise<void> {
   if (world.liar !== undefined) return;
-  await world.lasting(random.int(4_000, 40_000), lie(world, random, { showsRemoved: true }));
+  await world.lasting(
+    random.int(4_000, 40_000),
+    lie(world, random, { ignoresReorganisations: true }),
+  );
 }
 
 /** Waits for a block with one of ours, so that there is something to remove. */

@@ -78,7 +78,7 @@ const LIES: Trouble[] = [
     deniesUses: true,
     hidesTransactions: true,
   })),
-  settings(() => ({ showsRemoved: true })),
+  settings(() => ({ ignoresReorganisations: true })),
 ];
 
 const timeOf = (random: Random): number => random.int(1_000, random.pick([8_000, 40_000]));

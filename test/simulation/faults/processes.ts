@@ -121,8 +121,8 @@ export const staleReturn: Kind = {
     await pause(random.int(0, 1_500));
     const depth = random.int(1, 2);
     world.deepestReorganisation = Math.max(world.deepestReorganisation, depth);
-    world.chain.reorganise(depth, { drop: oursIn(world, depth) });
-    const end = lie(world, random, { showsRemoved: true });
+    world.reorganise(depth, { drop: oursIn(world, depth) });
+    const end = lie(world, random, { ignoresReorganisations: true });
     await pause(random.int(4_000, 20_000));
     world.startService();
     await world.lasting(random.int(10_000, 60_000), end);
