@@ -11,9 +11,18 @@ export interface Kind {
   play(world: World, item: Item): Promise<void>;
 }
 
-export interface Item {
+/** An actor or a fault of a plan. */
+export interface Planned {
   kind: string;
   /** When it begins. */
+  atMs: number;
+  /** Of its own choices. */
+  seed: number;
+}
+
+/** The same in its world. */
+export interface Item {
+  kind: string;
   atMs: number;
   /** Its own choices. */
   random: Random;

@@ -1,9 +1,9 @@
-// What happens in a world, by its seed: a list of actors and faults, each with a seed of its own. An item can be left
-// out without a change of the others, so a failing world can be made smaller.
+// What happens in a world, by its seed: a list of actors and faults, each with a seed of its own. One can be left out
+// without a change of the others, so a failing world can be made smaller.
 import { Random } from "../helpers/random.ts";
 import { ACTORS } from "./actors/index.ts";
 import { FAULTS } from "./faults/index.ts";
-import type { Item, Kind } from "./kind.ts";
+import type { Kind, Planned } from "./kind.ts";
 
 export interface Plan {
   seed: number;
@@ -11,10 +11,10 @@ export interface Plan {
   services: number;
   /** How many of the agents act: the fewer, the more they do at once. */
   agents: number;
-  actors: Item[];
-  faults: Item[];
+  actors: Planned[];
+  faults: Planned[];
   /** No process runs for hours, so that the windows of limits pass; then others act. */
-  night?: { ms: number; actors: Item[] };
+  night?: { ms: number; actors: Planned[] };
 }
 
 const HOUR_MS = 3_600_000;
@@ -25,21 +25,15 @@ const NIGHTS_HOURS = [24, 24, 24, 1, 168, 720];
 const BUSY_MS = 12_000;
 
 /** `only`: of these kinds, if there are any. */
-export function planOf(
-  seed: number,
-  without: readonly number[] = [],
-  only: readonly string[] = [],
-): Plan {
+export function planOf(seed: number, only: readonly string[] = []): Plan {
   const random = new Random(seed ^ 0x5eed);
   const services = random.int(1, 2);
-  let number = 0;
-  const items = (kinds: Readonly<Record<string, Kind>>, count: number): Item[] =>
+  const items = (kinds: Readonly<Record<string, Kind>>, count: number): Planned[] =>
     Array.from({ length: count }, () => ({
       kind: chosen(among(kinds, only), random),
       atMs: Math.floor(random.next() * BUSY_MS),
-      random: new Random(random.int(0, 2 ** 31)),
-      number: (number += 1),
-    })).filter((item) => item.kind !== "" && !without.includes(item.number));
+      seed: random.int(0, 2 ** 31),
+    })).filter(({ kind }) => kind !== "");
   const actors = items(ACTORS, random.int(1, 4));
   const faults = items(FAULTS, random.int(0, 3));
   const agents = random.pick([1, 1, 2, 4, 4]);
@@ -71,4 +65,17 @@ function chosen(kinds: Readonly<Record<string, Kind>>, random: Random): string {
   let left = random.next() * all.reduce((sum, [, { weight }]) => sum + weight, 0);
   for (const [name, { weight }] of all) if ((left -= weight) < 0) return name;
   return all[0]?.[0] ?? "";
+}
+
+/** The same plan with one item less, for each of them. */
+export function* smaller(plan: Plan): Generator<Plan> {
+  const { night, ...rest } = plan;
+  if (night) yield rest;
+  for (const list of ["faults", "actors"] as const)
+    for (const gone of plan[list])
+      yield { ...plan, [list]: plan[list].filter((each) => each !== gone) };
+  if (night)
+    for (const gone of night.actors)
+      yield { ...plan, night: { ...night, actors: night.actors.filter((each) => each !== gone) } };
+  if (plan.services > 1) yield { ...plan, services: 1 };
 }

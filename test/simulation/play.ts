@@ -5,7 +5,7 @@ import type { Backends } from "./database.ts";
 import { FAULTS } from "./faults/index.ts";
 import { Random } from "../helpers/random.ts";
 import { brokenIn } from "./invariants.ts";
-import type { Item } from "./kind.ts";
+import type { Planned } from "./kind.ts";
 import type { Plan } from "./plan.ts";
 import type { PayeeRule, RuleName } from "./records.ts";
 import { inside } from "./time.ts";
@@ -58,7 +58,8 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
   }
   for (let count = 0; count < plan.services; count += 1) world.startService();
   const playing = new Set<Client>();
-  const begin = (item: Item, number: number, kinds: typeof ACTORS): void => {
+  const begin = ({ seed, ...planned }: Planned, number: number, kinds: typeof ACTORS): void => {
+    const item = { ...planned, random: new Random(seed) };
     const kind = kinds[item.kind];
     if (!kind) throw new Error(`there is no ${item.kind}`);
     const client = new Client(timeline, `${item.kind} ${number + 1}`);

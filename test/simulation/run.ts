@@ -3,20 +3,23 @@
 //   npm run simulate -- --seeds 1000            the seeds 1 to 1000; prints those that break a rule
 //   npm run simulate -- --seeds 1000 --from 500 from another seed on
 //   npm run simulate -- --seed 17               one seed, step by step
-//   npm run simulate -- --seed 17 --without 2,5 the same without these items of its plan
+//   npm run simulate -- --shrink 17             what the failure of this seed needs, as a plan to keep
+//   npm run simulate -- --kept NAME             a plan of test/simulation/kept
 //   npm run simulate -- --only seller,crash     other worlds, with these kinds of actors and faults only
 //   npm run simulate -- --seeds 100 --list      a line for each seed
 //   npm run simulate -- --plant NAME            with a known past defect in the service
 import { parseArgs } from "node:util";
 import { withSimulation, type Simulation } from "./simulation.ts";
-import type { Report } from "./worker.ts";
+import { keptPlan } from "./kept.ts";
+import type { Order, Report } from "./worker.ts";
 
 const { values } = parseArgs({
   options: {
     seeds: { type: "string", default: "100" },
     from: { type: "string", default: "1" },
     seed: { type: "string" },
-    without: { type: "string" },
+    shrink: { type: "string" },
+    kept: { type: "string" },
     only: { type: "string" },
     plant: { type: "string" },
     workers: { type: "string" },
@@ -25,30 +28,38 @@ const { values } = parseArgs({
   },
 });
 
+const single = singleOrder();
+
 process.exitCode = await withSimulation(
   {
     ...(values.plant !== undefined && { plant: values.plant }),
-    workers: values.seed === undefined ? Number(values.workers ?? 2) : 1,
+    workers: single ? 1 : Number(values.workers ?? 2),
   },
-  (simulation) =>
-    values.seed === undefined ? many(simulation) : one(simulation, Number(values.seed)),
+  (simulation) => (single ? one(simulation, single) : many(simulation)),
 );
 
 function namesIn(list: string | undefined): string[] {
   return (list ?? "").split(",").filter(Boolean);
 }
 
-async function one(simulation: Simulation, seed: number): Promise<number> {
-  const without = namesIn(values.without).map(Number);
-  const report = await simulation.play({
-    seed,
-    without,
-    only: namesIn(values.only),
-    isTraced: !values.brief,
-  });
+function singleOrder(): Order | undefined {
+  const { seed, shrink, kept } = values;
+  const isTraced = !values.brief;
+  if (kept !== undefined) {
+    const { plan } = keptPlan(kept);
+    return { seed: plan.seed, plan, isTraced };
+  }
+  const only = namesIn(values.only);
+  if (shrink !== undefined) return { seed: Number(shrink), only, isShrunk: true };
+  return seed === undefined ? undefined : { seed: Number(seed), only, isTraced };
+}
+
+async function one(simulation: Simulation, order: Order): Promise<number> {
+  const report = await simulation.play(order);
   for (const line of report.trace) console.log(line);
   for (const line of report.logs) console.log(line);
   show(report);
+  if (order.isShrunk) console.log(JSON.stringify({ story: "", plan: report.plan }, null, 2));
   return report.broken.length > 0 ? 1 : 0;
 }
 
@@ -90,9 +101,12 @@ async function many(simulation: Simulation): Promise<number> {
   return failed > 0 ? 1 : 0;
 }
 
-function show({ seed, broken, actors, faults, virtualMs, events, cpuMs }: Report): void {
+function show({ seed, broken, plan, virtualMs, events, cpuMs }: Report): void {
+  const kinds = [...plan.actors, ...plan.faults, ...(plan.night?.actors ?? [])].map(
+    ({ kind }) => kind,
+  );
   console.log(
-    `seed ${seed}: ${broken.length === 0 ? "holds" : "BROKEN"} (${[...actors, ...faults].join(", ")}; ${events} events in ${(virtualMs / 1_000).toFixed(0)} s, ${cpuMs.toFixed(0)} ms of CPU)`,
+    `seed ${seed}: ${broken.length === 0 ? "holds" : "BROKEN"} (${kinds.join(", ")}; ${events} events in ${(virtualMs / 1_000).toFixed(0)} s, ${cpuMs.toFixed(0)} ms of CPU)`,
   );
   for (const text of broken) console.log(`  ${text}`);
   if (broken.length > 0) console.log(`  see it: npm run simulate -- --seed ${seed}`);

@@ -170,7 +170,6 @@ const nothing = (seed: number, why: string): Report => ({
   virtualMs: 0,
   tookMs: 0,
   cpuMs: 0,
-  actors: [],
-  faults: [],
+  plan: { seed, services: 0, agents: 0, actors: [], faults: [] },
   logs: [],
 });

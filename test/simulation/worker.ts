@@ -3,21 +3,25 @@ import { createHash } from "node:crypto";
 import { agentsOf } from "./agents.ts";
 import { Backends } from "./database.ts";
 import { found } from "./found.ts";
-import { planOf } from "./plan.ts";
+import { planOf, smaller, type Plan } from "./plan.ts";
 import { play, type Place } from "./play.ts";
 import { keepRows } from "./rows.ts";
 import { installTime, real } from "./time.ts";
 
 export interface Order {
   seed: number;
-  without?: number[];
+  /** Instead of the plan of the seed. */
+  plan?: Plan;
   /** Only these kinds of actors and faults, if there are any. */
   only?: string[];
+  /** Leaves out of the plan what the failure does not need. */
+  isShrunk?: boolean;
   /** Sends every event back. */
   isTraced?: boolean;
 }
 export interface Report {
   seed: number;
+  plan: Plan;
   broken: string[];
   trace: string[];
   /** The same seed must give the same. */
@@ -27,8 +31,6 @@ export interface Report {
   virtualMs: number;
   tookMs: number;
   cpuMs: number;
-  actors: string[];
-  faults: string[];
   logs: string[];
 }
 
@@ -47,10 +49,17 @@ process.on("message", (order: Order) => void report(order));
 process.on("disconnect", () => process.exit(0));
 process.send?.("ready");
 
-async function report({ seed, without, only, isTraced = false }: Order): Promise<void> {
+async function report({
+  seed,
+  only,
+  isTraced = false,
+  isShrunk = false,
+  ...order
+}: Order): Promise<void> {
   const from = real.now();
   const cpu = process.cpuUsage();
-  const plan = planOf(seed, without, only);
+  const given = order.plan ?? planOf(seed, only);
+  const plan = isShrunk ? await shrunk(given) : given;
   const { world, broken } = await play(plan, place, isTraced);
   const used = process.cpuUsage(cpu);
   const { timeline, database } = world;
@@ -62,6 +71,7 @@ async function report({ seed, without, only, isTraced = false }: Order): Promise
   );
   process.send?.({
     seed,
+    plan,
     broken,
     trace: isTraced || broken.length > 0 ? trace : [],
     print: createHash("sha256").update(trace.join("\n")).digest("hex"),
@@ -70,10 +80,18 @@ async function report({ seed, without, only, isTraced = false }: Order): Promise
     virtualMs: timeline.nowMs - timeline.startMs,
     tookMs: real.now() - from,
     cpuMs: (used.user + used.system) / 1_000,
-    actors: plan.actors.map(({ kind }) => kind),
-    faults: plan.faults.map(({ kind }) => kind),
     logs: isTraced || broken.length > 0 ? logs : [],
   } satisfies Report);
+}
+
+/** The smallest plan that breaks one of the same rules. */
+async function shrunk(plan: Plan): Promise<Plan> {
+  const rulesOf = ({ broken }: { broken: string[] }): string[] =>
+    broken.map((text) => text.split(":")[0] ?? "");
+  const wanted = new Set(rulesOf(await play(plan, place)));
+  for (const less of smaller(plan))
+    if (rulesOf(await play(less, place)).some((rule) => wanted.has(rule))) return shrunk(less);
+  return plan;
 }
 
 function describe(fields: unknown): string {
