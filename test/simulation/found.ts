@@ -5,6 +5,7 @@ import { newId } from "../../server/core/ids.ts";
 import { signOrder } from "../helpers/owner.ts";
 import type { Backends } from "./database.ts";
 import type { KnownAgent } from "./agents.ts";
+import { inside } from "./time.ts";
 import { Client, START_MS, World } from "./world.ts";
 
 const USDC = 1_000_000n;
@@ -25,7 +26,7 @@ export async function found(backends: Backends, url: string): Promise<KnownAgent
   for (const number of [1, 2, 3, 4]) {
     const key: Hex = `0x${(0xabc0 + number).toString(16).padStart(64, "0")}`;
     const account = privateKeyToAccount(key);
-    const owner = { id: newId("own"), address: account.address.toLowerCase() as Address };
+    const owner = { id: inside(client, () => newId("own")), address: account.address.toLowerCase() as Address };
     await backends.monitor.query("INSERT INTO owners (id, address) VALUES ($1, $2)", [
       owner.id,
       owner.address,

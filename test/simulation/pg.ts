@@ -61,6 +61,7 @@ export class Client extends EventEmitter {
     this.#actor = actor;
     this.#config = config;
     this.connection = new Wire((error) => this.#lose(error));
+    this.connection.on("error", () => undefined);
   }
 
   connect(): Promise<this>;
@@ -80,6 +81,10 @@ export class Client extends EventEmitter {
         this.connection.stream.bytesRead += 1;
         this.#next();
         return this;
+      })
+      .catch((error: unknown) => {
+        this.connection.emit("error", error);
+        throw error;
       });
     if (!done) return connecting;
     void settle(connecting, done);

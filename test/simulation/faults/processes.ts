@@ -120,7 +120,6 @@ export const staleReturn: Kind = {
     await afterOurs(world, 1);
     await pause(random.int(0, 1_500));
     const depth = random.int(1, 2);
-    world.deepestReorganisation = Math.max(world.deepestReorganisation, depth);
     world.reorganise(depth, { drop: oursIn(world, depth) });
     const end = lie(world, random, { ignoresReorganisations: true });
     await pause(random.int(4_000, 20_000));
