@@ -41,8 +41,8 @@ function isReorganised({ deepestReorganisation }: World): boolean {
 }
 /** The database did something, and the process does not know what. */
 function hasLostResponses({ faults }: World): boolean {
-  return ["connectionsCut", "responsesLost", "databaseDown", "databaseSilent", "rowsHeld"].some((fault) =>
-    faults.has(fault),
+  return ["connectionsCut", "responsesLost", "databaseDown", "databaseSilent", "rowsHeld"].some(
+    (fault) => faults.has(fault),
   );
 }
 /** An endpoint hid what the chain has. */
