@@ -26,8 +26,9 @@ const EXPLAINED: Readonly<Record<string, (world: World) => boolean>> = {
 /** Error logs, which alert somebody, and what explains them. */
 const ALARMS: readonly [RegExp, (world: World) => boolean][] = [
   [/^corrected an outcome/, (world) => isReorganised(world) || world.sales.isRelayedLater],
-  [/^it is not known whether a settlement was accepted/, ({ faults }) => faults.size > 0],
-  [/^a settlement was accepted, but its outcome could not/, ({ faults }) => faults.size > 0],
+  [/^it is not known whether a settlement was accepted/, hasLostResponses],
+  [/^a settlement was accepted, but its outcome could not/, hasLostResponses],
+  [/^a batch could not be submitted/, hasLostResponses],
   [/^a reorganisation removed a block/, isReorganised],
   [/^the nodes? rejects? a/, isAfter("sendsFail")],
   [/^the chain lost our transactions/, isDeep],
@@ -39,6 +40,12 @@ const ALARMS: readonly [RegExp, (world: World) => boolean][] = [
 
 function isReorganised({ deepestReorganisation }: World): boolean {
   return deepestReorganisation > 0;
+}
+/** The database did something, and the process does not know what. */
+function hasLostResponses({ faults }: World): boolean {
+  return ["connectionsCut", "responsesLost", "databaseDown", "databaseSilent", "rowsHeld"].some(
+    (fault) => faults.has(fault),
+  );
 }
 /** An endpoint hid what the chain has. */
 function isLied({ faults }: World): boolean {

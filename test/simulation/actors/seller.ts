@@ -136,8 +136,14 @@ async function presentNonceAgain(
   });
   const who = `payment ${amountAtomic} (${scheme}, the nonce of ${payment.amountAtomic})`;
   const presented: Presented = {
-    ...{ who, from, to, amountAtomic, nonce },
-    ...{ claims: [], isGood: false, atMs: world.timeline.nowMs },
+    who,
+    from,
+    to,
+    amountAtomic,
+    nonce,
+    claims: [],
+    isGood: false,
+    atMs: world.timeline.nowMs,
   };
   world.sales.presented.push(presented);
   await settle(world, random, { payment: other, presented, seller: "c" });

@@ -97,13 +97,18 @@ export const copied: Kind = {
     const copy = ({ hash, from, to, input }: Transaction): void => {
       if (!RELAYERS.has(from) || to === null || seen.has(hash) || input === "0x") return;
       seen.add(hash);
-      if (random.next() < 0.7)
-        chain.sendAs(COPYIST, {
+      if (random.next() >= 0.7) return;
+      const send = (): void =>
+        void chain.sendAs(COPYIST, {
           to,
           data: input,
           maxFeeWei: 1_000_000_000_000n,
           priorityFeeWei: 100_000_000_000n,
         });
+      send();
+      // What had no effect then may have one later.
+      if (!isFirst)
+        world.timeline.after(random.int(5_000, 40_000), undefined, "copied again", send);
     };
     const untilMs = world.timeline.nowMs + random.int(5_000, 40_000);
     while (world.timeline.nowMs < untilMs) {
