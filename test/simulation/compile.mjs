@@ -6,6 +6,7 @@ import { ROOT } from "../../server/local/bootstrap.mjs";
 import { keepsItsPlace } from "../runner/compile.mjs";
 
 const HERE = join(ROOT, "test", "simulation");
+/** @type {Record<string, string>} */
 const REPLACED = { pg: "pg.ts", undici: "undici.ts" };
 const USES_PRISMA = join(ROOT, "server", "infra", "db", "prisma.ts");
 
@@ -14,7 +15,9 @@ const hasItsOwnWorld = {
   name: "has-its-own-world",
   setup(build) {
     build.onResolve({ filter: /^(pg|undici)$/ }, ({ path, importer }) =>
-      importer.startsWith(HERE) ? { path, external: true } : { path: join(HERE, REPLACED[path]) },
+      importer.startsWith(HERE)
+        ? { path, external: true }
+        : { path: join(HERE, REPLACED[path] ?? path) },
     );
     build.onResolve({ filter: /generated\/prisma\/client\.ts$/ }, ({ importer }) =>
       importer === USES_PRISMA ? { path: join(HERE, "prisma-client.ts") } : undefined,
@@ -22,7 +25,11 @@ const hasItsOwnWorld = {
   },
 };
 
-/** @returns {Promise<string>} the compiled program */
+/**
+ * @param {string} outdir
+ * @param {import("esbuild").Plugin[]} plugins
+ * @returns {Promise<string>} the compiled program
+ */
 export async function compileSimulation(outdir, plugins = []) {
   await build({
     absWorkingDir: ROOT,

@@ -37,6 +37,15 @@ export interface Answer {
   body: Record<string, unknown>;
 }
 
+/** No answer arrived: the code says why. */
+export interface Lost {
+  status: 0;
+  body: Record<string, unknown>;
+}
+
+/** A text of an answer, or none. */
+export const wordOf = (value: unknown): string => (typeof value === "string" ? value : "");
+
 export interface Call {
   /** As in the route: "POST /api/agents/spend". */
   route: string;

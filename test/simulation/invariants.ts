@@ -1,10 +1,10 @@
 // What must be true in every world in the end, whatever happened in it.
 import type { ClientBase } from "pg";
+import type { Invariant } from "./kind.ts";
 import { ENGINE_INVARIANTS } from "./engine-invariants.ts";
 import { OWNER_INVARIANTS } from "./owner-invariants.ts";
+import { SELLER_INVARIANTS, usesIn } from "./seller-invariants.ts";
 import type { Intent, World } from "./world.ts";
-
-export type Invariant = (world: World, sql: ClientBase) => Promise<string[]> | string[];
 
 const INVARIANTS: Readonly<Record<string, Invariant>> = {
   /** Nobody is told "paid" for money that did not move, or "not paid" for money that did; and nobody pays twice. */
@@ -24,8 +24,10 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
       if (times > 1) return [`${who} was paid ${times} times`];
       if (outcome === undefined && isForgotten !== true) return [`${who} has no outcome: ${last}`];
       // What is told before it is final may be taken back: the owner is told that, too.
-      if (corrected.has(keyOf(intent)) && (outcome === "paid" || world.deepestReorganisation > 2)) return [];
-      if (outcome === "paid" && times === 0) return [`${who} was answered "paid", and nothing moved`];
+      if (corrected.has(keyOf(intent)) && (outcome === "paid" || world.deepestReorganisation > 2))
+        return [];
+      if (outcome === "paid" && times === 0)
+        return [`${who} was answered "paid", and nothing moved`];
       if (outcome === "not paid" && times > 0)
         return [`${who} was answered "not paid", and the money moved: ${last}`];
       return [];
@@ -39,24 +41,37 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
       status: string;
       txHash: string | null;
       key: string;
+      to: string;
+      value: string;
+      acceptedBlock: number | null;
+      isOutside: boolean;
       isFinal: boolean;
     }>(
-      `SELECT id, status, tx_hash AS "txHash", from_address || ' ' || nonce AS key, final_at IS NOT NULL AS "isFinal"
+      `SELECT id, status, tx_hash AS "txHash", from_address || ' ' || nonce AS key, to_address AS to, value::text,
+              accepted_block::float8 AS "acceptedBlock", kind = 'facilitated' AS "isOutside", final_at IS NOT NULL AS "isFinal"
          FROM settlements`,
     );
-    const used = new Map<string, string>();
-    for (const { kind, from, nonce, txHash } of chain.ends())
-      if (kind === "used") used.set(`${from} ${nonce}`, txHash);
-    return rows.flatMap(({ id, status, txHash, key, isFinal }) => {
-      const use = used.get(key);
-      if (status === "queued" || status === "submitted" || !isFinal)
-        return [`${id} is still ${status}`];
-      if (status === "settled" && use !== txHash)
-        return [`${id} is settled by ${txHash}, and the chain has ${use}`];
-      if (status !== "settled" && use !== undefined)
-        return [`${id} is ${status}, and the chain has used it in ${use}`];
-      return [];
-    });
+    const used = new Map<string, ReturnType<typeof usesIn>>();
+    for (const use of usesIn(chain)) used.set(use.key, [...(used.get(use.key) ?? []), use]);
+    return rows.flatMap(
+      ({ id, status, txHash, key, to, value, acceptedBlock, isOutside, isFinal }) => {
+        // Another authorization may have used the same nonce, and an outside payer may have paid with it before.
+        const wasBefore = (block: number) =>
+          isOutside && acceptedBlock !== null && block <= acceptedBlock;
+        const use = used
+          .get(key)
+          ?.find(
+            (each) => each.to === to && String(each.value) === value && !wasBefore(each.block),
+          );
+        if (status === "queued" || status === "submitted" || !isFinal)
+          return [`${id} is still ${status}`];
+        if (status === "settled" && use?.txHash !== txHash)
+          return [`${id} is settled by ${txHash}, and the chain has ${use?.txHash}`];
+        if (status !== "settled" && use !== undefined)
+          return [`${id} is ${status}, and the chain has used it in ${use.txHash}`];
+        return [];
+      },
+    );
   },
 
   /** What agents' wallets paid is in the ledger, and nothing else is. */
@@ -113,6 +128,7 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
   },
 
   ...OWNER_INVARIANTS,
+  ...SELLER_INVARIANTS,
 
   actors: ({ failures }) => failures,
   ...ENGINE_INVARIANTS,

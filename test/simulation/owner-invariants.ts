@@ -1,6 +1,6 @@
 // What must be true of the rules that owners set, and of what they and their agents did.
 import type { ClientBase } from "pg";
-import type { Invariant } from "./invariants.ts";
+import type { Invariant } from "./kind.ts";
 import type { PayeeRule, RuleName } from "./records.ts";
 import type { World } from "./world.ts";
 

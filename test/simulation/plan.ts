@@ -3,23 +3,7 @@
 import { Random } from "../helpers/random.ts";
 import { ACTORS } from "./actors/index.ts";
 import { FAULTS } from "./faults/index.ts";
-import type { World } from "./world.ts";
-
-/** A kind of actor or fault. */
-export interface Kind {
-  /** How often it is chosen, compared with the others of its list. */
-  weight: number;
-  /** Resolves when it has done everything. It runs as a client of the world: its timers are virtual. */
-  play(world: World, item: Item): Promise<void>;
-}
-
-export interface Item {
-  kind: string;
-  /** When it begins. */
-  atMs: number;
-  /** Its own choices. */
-  random: Random;
-}
+import type { Item, Kind } from "./kind.ts";
 
 export interface Plan {
   seed: number;
@@ -40,17 +24,22 @@ const NIGHTS_HOURS = [24, 24, 24, 1, 168, 720];
 /** All items begin within this time. */
 const BUSY_MS = 12_000;
 
-export function planOf(seed: number, without: readonly number[] = []): Plan {
+/** `only`: of these kinds, if there are any. */
+export function planOf(
+  seed: number,
+  without: readonly number[] = [],
+  only: readonly string[] = [],
+): Plan {
   const random = new Random(seed ^ 0x5eed);
   const services = random.int(1, 2);
   let number = 0;
   const items = (kinds: Readonly<Record<string, Kind>>, count: number): Item[] =>
     Array.from({ length: count }, () => ({
-      kind: chosen(kinds, random),
+      kind: chosen(among(kinds, only), random),
       atMs: Math.floor(random.next() * BUSY_MS),
       random: new Random(random.int(0, 2 ** 31)),
       number: (number += 1),
-    })).filter((item) => !without.includes(item.number));
+    })).filter((item) => item.kind !== "" && !without.includes(item.number));
   const actors = items(ACTORS, random.int(1, 4));
   const faults = items(FAULTS, random.int(0, 3));
   const agents = random.pick([1, 1, 2, 4, 4]);
@@ -66,6 +55,15 @@ export function planOf(seed: number, without: readonly number[] = []): Plan {
     faults,
     night: { ms: Math.max(0.1, lasts) * HOUR_MS, actors: morning },
   };
+}
+
+function among(
+  kinds: Readonly<Record<string, Kind>>,
+  only: readonly string[],
+): Readonly<Record<string, Kind>> {
+  return only.length === 0
+    ? kinds
+    : Object.fromEntries(Object.entries(kinds).filter(([name]) => only.includes(name)));
 }
 
 function chosen(kinds: Readonly<Record<string, Kind>>, random: Random): string {

@@ -5,7 +5,8 @@ import type { Backends } from "./database.ts";
 import { FAULTS } from "./faults/index.ts";
 import { Random } from "../helpers/random.ts";
 import { brokenIn } from "./invariants.ts";
-import type { Item, Plan } from "./plan.ts";
+import type { Item } from "./kind.ts";
+import type { Plan } from "./plan.ts";
 import type { PayeeRule, RuleName } from "./records.ts";
 import { inside } from "./time.ts";
 import { Client, World } from "./world.ts";
@@ -56,26 +57,31 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
     first.overMs = 0;
   }
   for (let count = 0; count < plan.services; count += 1) world.startService();
-  let open = 0;
+  const playing = new Set<Client>();
   const begin = (item: Item, number: number, kinds: typeof ACTORS): void => {
+    const kind = kinds[item.kind];
+    if (!kind) throw new Error(`there is no ${item.kind}`);
     const client = new Client(timeline, `${item.kind} ${number + 1}`);
-    open += 1;
+    playing.add(client);
     timeline.after(item.atMs, client, "begins", () => {
       if (kinds === FAULTS) {
         timeline.note(`FAULT ${item.kind}`);
         world.faults.add(item.kind);
       }
       const ended = (error?: unknown): void => {
-        open -= 1;
-        if (error !== undefined) world.failures.push(`${client.name} failed: ${String(error)}`);
+        playing.delete(client);
+        if (error !== undefined)
+          world.failures.push(
+            `${client.name} failed: ${error instanceof Error ? error.message : JSON.stringify(error)}`,
+          );
       };
-      inside(client, async () => kinds[item.kind]?.play(world, item)).then(() => ended(), ended);
+      inside(client, () => kind.play(world, item)).then(() => ended(), ended);
     });
   };
   /** Until the actors have their answers, and everything has an outcome. */
   const end = async (): Promise<void> => {
     const actorsUntilMs = timeline.nowMs + ACTORS_MS;
-    while (open > 0 && timeline.nowMs < actorsUntilMs)
+    while (playing.size > 0 && timeline.nowMs < actorsUntilMs)
       await timeline.runUntil(timeline.nowMs + LOOK_MS);
     world.heal();
     const untilMs = timeline.nowMs + PATIENCE_MS;

@@ -1,10 +1,10 @@
 // Each world starts from the same rows.
-import pg from "pg";
+import { Client } from "pg";
 import type { KnownAgent } from "./agents.ts";
 
 /** Keeps the present rows as those from which each world starts, and makes the function that restores them. */
 export async function keepRows(url: string, agents: readonly KnownAgent[]): Promise<void> {
-  const client = new pg.Client({ connectionString: url });
+  const client = new Client({ connectionString: url });
   await client.connect();
   try {
     // The audit refuses to forget, also when triggers are off; between worlds it has to.
@@ -21,7 +21,8 @@ export async function keepRows(url: string, agents: readonly KnownAgent[]): Prom
       `SELECT format('public.%I', sequencename) AS name, coalesce(last_value, start_value) AS last, last_value IS NOT NULL AS called
          FROM pg_sequences WHERE schemaname = 'public'`,
     );
-    const kept = (name: string): string => `sim.kept_${name.slice("public.".length).replaceAll('"', "")}`;
+    const kept = (name: string): string =>
+      `sim.kept_${name.slice("public.".length).replaceAll('"', "")}`;
     const steps: string[] = [];
     for (const { name, filled } of tables) {
       if (name === "public._prisma_migrations" || name === "public.purser_functions") continue;
@@ -34,7 +35,9 @@ export async function keepRows(url: string, agents: readonly KnownAgent[]): Prom
         [name],
       );
       const list = columns[0]?.list ?? "";
-      steps.push(`INSERT INTO ${name} (${list}) OVERRIDING SYSTEM VALUE SELECT ${list} FROM ${kept(name)}`);
+      steps.push(
+        `INSERT INTO ${name} (${list}) OVERRIDING SYSTEM VALUE SELECT ${list} FROM ${kept(name)}`,
+      );
     }
     for (const { name, last, called } of sequences)
       steps.push(`PERFORM setval('${name}', ${last}, ${called})`);

@@ -13,7 +13,9 @@ import allowances from "../../server/plugins/allowances/index.ts";
 import approvals from "../../server/plugins/approvals/index.ts";
 import custody from "../../server/plugins/custody/index.ts";
 import facilitator from "../../server/plugins/facilitator/index.ts";
+import listings from "../../server/plugins/listings/index.ts";
 import guardrails from "../../server/plugins/guardrails/index.ts";
+import merchants from "../../server/plugins/merchants/index.ts";
 import orders from "../../server/plugins/orders/index.ts";
 import owners from "../../server/plugins/owners/index.ts";
 import payments from "../../server/plugins/payments/index.ts";
@@ -21,6 +23,7 @@ import reconciliation from "../../server/plugins/reconciliation/index.ts";
 import recovery from "../../server/plugins/recovery/index.ts";
 import settlement from "../../server/plugins/settlement/index.ts";
 import withdrawals from "../../server/plugins/withdrawals/index.ts";
+import x402Client from "../../server/plugins/x402-client/index.ts";
 import { Host } from "./host.ts";
 import { inside, type Actor, type Timeline } from "./time.ts";
 
@@ -44,6 +47,9 @@ const MODULES: unknown[] = [
   payments,
   withdrawals,
   facilitator,
+  merchants,
+  listings,
+  x402Client,
 ];
 
 export interface LogLine {
@@ -79,6 +85,8 @@ export class Service implements Actor {
       authenticators: new Map(),
       knownRoutes: [],
       jobs: this.#jobs(),
+      countFor: () => undefined,
+      isAdmittedMerchant: () => false,
       functions: { assertInstalled: () => undefined },
     });
   }
@@ -87,10 +95,12 @@ export class Service implements Actor {
     return this.host.app;
   }
 
-  start(): void {
+  /** `onFailed`: as a process that exits because it cannot start. */
+  start(onFailed: () => void): void {
     inside(this, () => {
       this.#start().catch((error: unknown) => {
         this.failed = error;
+        onFailed();
       });
     });
   }

@@ -37,10 +37,7 @@ const real = {
   Date: globalThis.Date,
   now: performance.now.bind(performance),
   abortAfter: AbortSignal.timeout.bind(AbortSignal),
-  randomBytes: crypto.randomBytes,
   randomFillSync: crypto.randomFillSync,
-  randomUUID: crypto.randomUUID,
-  getRandomValues: crypto.webcrypto.getRandomValues.bind(crypto.webcrypto),
 };
 export { real };
 
@@ -96,7 +93,7 @@ export class Timeline {
   }
 
   atStep(step: Step): void {
-    for (const watch of [...this.stepWatchers]) watch(step);
+    for (const watch of this.stepWatchers) watch(step);
   }
 
   note(text: string): void {
@@ -284,13 +281,12 @@ export function installTime(): void {
       return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20)}`;
     },
   });
-  crypto.webcrypto.getRandomValues = fill as typeof crypto.webcrypto.getRandomValues;
-  globalThis.crypto.getRandomValues = fill as typeof crypto.webcrypto.getRandomValues;
+  Object.assign(crypto.webcrypto, { getRandomValues: fill });
   syncBuiltinESMExports();
 }
 
 function delay<T>(ms?: number, value?: T, options: { signal?: AbortSignal } = {}): Promise<T> {
-  if (!currentActor()) return real.delay(ms, value, options) as Promise<T>;
+  if (!currentActor()) return real.delay<T>(ms, value, options);
   const { signal } = options;
   return new Promise<T>((resolve, reject) => {
     const stop = (): void => {

@@ -11,6 +11,8 @@ import { installTime, real } from "./time.ts";
 export interface Order {
   seed: number;
   without?: number[];
+  /** Only these kinds of actors and faults, if there are any. */
+  only?: string[];
   /** Sends every event back. */
   isTraced?: boolean;
 }
@@ -45,10 +47,10 @@ process.on("message", (order: Order) => void report(order));
 process.on("disconnect", () => process.exit(0));
 process.send?.("ready");
 
-async function report({ seed, without, isTraced = false }: Order): Promise<void> {
+async function report({ seed, without, only, isTraced = false }: Order): Promise<void> {
   const from = real.now();
   const cpu = process.cpuUsage();
-  const plan = planOf(seed, without);
+  const plan = planOf(seed, without, only);
   const { world, broken } = await play(plan, place, isTraced);
   const used = process.cpuUsage(cpu);
   const { timeline, database } = world;
@@ -76,5 +78,7 @@ async function report({ seed, without, isTraced = false }: Order): Promise<void>
 
 function describe(fields: unknown): string {
   const { err } = fields as { err?: unknown };
-  return err instanceof Error ? `${err.message} ${String(err.cause ?? "")}` : "";
+  return err instanceof Error
+    ? `${err.message} ${err.cause instanceof Error ? err.cause.message : ""}`
+    : "";
 }

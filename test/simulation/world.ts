@@ -15,9 +15,10 @@ import {
 } from "./chain/chain.ts";
 import { Database, type Backends } from "./database.ts";
 import type { KnownAgent } from "./agents.ts";
-import { Connection, type Answer, type Call } from "./host.ts";
+import { Connection, type Answer, type Call, type Lost, wordOf } from "./host.ts";
 import { giveBackClients } from "./prisma-client.ts";
 import { Records } from "./records.ts";
+import { Sales } from "./sales.ts";
 import { Service } from "./service.ts";
 import { currentActor, inside, Timeline, type Actor } from "./time.ts";
 import { Network, type Server } from "./undici.ts";
@@ -27,6 +28,8 @@ export const USDC: Address = "0x036CbD53842c5426634e7929541eC2318f3dCF7e";
 /** 2027-01-15. */
 export const START_MS = 1_800_000_000_000;
 const RELAYER_KEYS = [1, 2].map((key): Hex => `0x${String(key).repeat(64)}`);
+/** A process that could not start is started again after this. */
+const RESTART_MS = 2_000;
 /** Two lanes cost twice as many looks at the queue. */
 const TWO_LANES = 0.3;
 /** As long as the service gives itself; what is left is killed. */
@@ -51,12 +54,6 @@ const TIMINGS = {
   webhookLookMs: 5_000,
 };
 
-/** No answer arrived: the code says why. */
-export interface Lost {
-  status: 0;
-  body: Record<string, unknown>;
-}
-
 /**
  * A payment that somebody asked for. No two of a world have the same payer, payee and amount, so the chain shows how
  * often each one happened.
@@ -70,6 +67,8 @@ export interface Intent {
   answers: (Answer | Lost)[];
   /** What the client was told in the end; undefined while it has no outcome. */
   outcome?: "paid" | "not paid";
+  /** How long it took to have it. */
+  tookMs?: number;
   /** It may have happened or not; nobody was told. */
   isForgotten?: boolean;
 }
@@ -94,6 +93,8 @@ export class World {
   readonly database: Database;
   readonly network: Network;
   readonly chain: SimulatedChain;
+  /** How many of the relayers serve. */
+  readonly lanes: number;
   readonly config: Config;
   services: Service[] = [];
   /** Processes that were killed, for their logs. */
@@ -101,12 +102,16 @@ export class World {
   readonly agents: readonly KnownAgent[];
   /** Those that act in this world. */
   active: readonly KnownAgent[];
+  /** One that every configuration has. */
+  readonly relayer = [...RELAYERS][0] as Hex;
   /** What was asked for, and what was answered. */
   readonly intents: Intent[] = [];
   /** What actors did not expect. */
   readonly failures: string[] = [];
   /** What owners and agents did, for the invariants. */
   readonly records = new Records();
+  /** What sellers, their payers and agents that buy from them did. */
+  readonly sales = new Sales();
   isMining = true;
   /** What the makers of blocks take and leave out. */
   mining: MineOptions = {};
@@ -136,7 +141,8 @@ export class World {
     this.network = new Network(this.timeline);
     this.agents = agents;
     this.active = agents;
-    this.config = configOf(url, this.random.next() < TWO_LANES ? 2 : 1);
+    this.lanes = this.random.next() < TWO_LANES ? 2 : 1;
+    this.config = configOf(url, this.lanes);
     this.chain = new SimulatedChain({
       chainId: CHAIN_ID,
       usdc: USDC,
@@ -162,7 +168,11 @@ export class World {
   startService(): Service {
     const service = new Service(this.timeline, `p${(this.#started += 1)}`, this.config);
     this.services.push(service);
-    service.start();
+    service.start(() => {
+      if (service.isGone) return;
+      this.crash(service);
+      this.timeline.after(RESTART_MS, undefined, "restart", () => void this.startService());
+    });
     return service;
   }
 
@@ -173,7 +183,7 @@ export class World {
     this.services = this.services.filter((each) => each !== service);
     this.dead.push(service);
     this.database.cut((session) => session.actor === service);
-    for (const fail of [...service.callers]) fail();
+    for (const fail of service.callers) fail();
   }
 
   /** One HTTP request. The response may be lost; then nobody knows what became of it. */
@@ -245,6 +255,7 @@ export class World {
   /** Asks like a careful client: again, at any process, with the same key, until there is an outcome. */
   async untilAnswered(intent: Intent, call: Call, tries = 60): Promise<Answer | Lost> {
     const client = currentActor() as Client;
+    const fromMs = this.timeline.nowMs;
     let answer: Answer | Lost = NO_ANSWER;
     for (let count = 0; count < tries;) {
       const service = this.anyService();
@@ -252,10 +263,11 @@ export class World {
       answer = service ? await this.request(client, service, call, this.patienceMs()) : NO_ANSWER;
       intent.answers.push(answer);
       const { status, body } = answer;
-      const code = String(body["code"] ?? "");
+      const code = wordOf(body["code"]);
       this.timeline.note(`${client.name}: ${intent.who} is answered ${status} ${code}`);
       if (isOutcome(answer)) {
         intent.outcome = status === 200 ? "paid" : "not paid";
+        intent.tookMs = this.timeline.nowMs - fromMs;
         break;
       }
       await pause(300 + this.random.int(0, 4_000));
@@ -276,7 +288,7 @@ export class World {
       answer = service ? await this.request(client, service, call, this.patienceMs()) : NO_ANSWER;
       const { status, body } = answer;
       this.timeline.note(
-        `${client.name}: ${call.route} is answered ${status} ${String(body["code"] ?? "")}`,
+        `${client.name}: ${call.route} is answered ${status} ${wordOf(body["code"])}`,
       );
       each?.(answer);
       if (isOutcome(answer)) break;
@@ -301,6 +313,14 @@ export class World {
     this.#ends.add(end);
     await pause(ms);
     if (this.#ends.delete(end)) end();
+  }
+
+  /** The last blocks are replaced; what they held returns to the pools, or is dropped. */
+  reorganise(depth: number, options: Parameters<SimulatedChain["reorganise"]>[1] = {}): void {
+    this.timeline.note(`REORGANISATION of ${depth} blocks`);
+    this.faults.add("reorganisation");
+    this.deepestReorganisation = Math.max(this.deepestReorganisation, depth);
+    this.chain.reorganise(depth, options);
   }
 
   /** All faults end, so that everything that can become final does. */
@@ -343,13 +363,13 @@ export class World {
     ]);
     if (service.isGone) return;
     service.isGone = true;
-    for (const fail of [...service.callers]) fail();
+    for (const fail of service.callers) fail();
     this.dead.push(service);
     this.database.cut((session) => session.actor === service);
   }
 
   async close(): Promise<void> {
-    for (const service of [...this.services]) this.crash(service);
+    for (const service of this.services.slice()) this.crash(service);
     await this.database.close();
     giveBackClients(this.timeline);
   }
@@ -390,6 +410,7 @@ export class World {
     this.timeline.after(this.#pauseOf(2_000), undefined, "block", () => {
       if (this.isMining) {
         const block = this.chain.mine(this.mining);
+        this.sales.note(block);
         if (block.mined.length > 0)
           this.timeline.note(`block ${block.number} with ${block.mined.length} transactions`);
       }
@@ -441,7 +462,7 @@ export const pause = (ms: number): Promise<void> =>
 
 const NO_ANSWER: Lost = { status: 0, body: { code: "no process" } };
 export const isOutcome = ({ status, body }: Answer | Lost): boolean =>
-  status !== 0 && !COME_AGAIN.has(String(body["code"] ?? ""));
+  status !== 0 && !COME_AGAIN.has(wordOf(body["code"]));
 /** Not an outcome: the same request is sent again, with the same key. */
 const COME_AGAIN = new Set([
   "idempotency_in_progress",

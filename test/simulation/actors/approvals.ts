@@ -1,7 +1,7 @@
 // A payment that a rule denies: the agent asks for approval, the owner decides, and the agent collects it.
 import { asAgent, usdc, type KnownAgent } from "../agents.ts";
 import { payee } from "../found.ts";
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import { isOutcome, pause, type Intent, type World } from "../world.ts";
 import { ownerAsks } from "./owner.ts";
 

@@ -1,6 +1,6 @@
 // An agent that sends no keys: it repeats the same call until it has an answer, and sometimes buys the same again.
 import { asAgent, usdc } from "../agents.ts";
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import type { Purchase } from "../records.ts";
 import { pause, type World } from "../world.ts";
 

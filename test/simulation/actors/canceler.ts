@@ -1,6 +1,6 @@
 // An agent behind the MCP server: it cancels a call without a key, or loses the answer and calls again.
 import { asAgent, usdc } from "../agents.ts";
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import { isOutcome, pause } from "../world.ts";
 
 export const canceler: Kind = {

@@ -1,7 +1,7 @@
 // Somebody outside pays into agents' wallets.
 import type { Address } from "viem";
 import { addressWord, selector, word } from "../chain/abi.ts";
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import { pause } from "../world.ts";
 
 const PAYER: Address = "0x0000000000000000000000000000000000d0d0d0";

@@ -1,11 +1,14 @@
 // The actors of the worlds.
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import { approvals } from "./approvals.ts";
 import { buyer } from "./buyer.ts";
 import { canceler } from "./canceler.ts";
 import { clasher } from "./clasher.ts";
 import { depositor } from "./depositor.ts";
+import { fetcher } from "./fetcher.ts";
+import { merchant } from "./merchant.ts";
 import { rules } from "./rules.ts";
+import { seller } from "./seller.ts";
 import { spender } from "./spender.ts";
 import { withdrawal } from "./withdrawal.ts";
 
@@ -18,4 +21,7 @@ export const ACTORS: Readonly<Record<string, Kind>> = {
   canceler,
   clasher,
   depositor,
+  seller,
+  fetcher,
+  merchant,
 };

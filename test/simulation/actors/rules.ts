@@ -2,7 +2,7 @@
 import { asOwner, usdc, type KnownAgent } from "../agents.ts";
 import { payee } from "../found.ts";
 import type { Call } from "../host.ts";
-import type { Item, Kind } from "../plan.ts";
+import type { Item, Kind } from "../kind.ts";
 import type { RuleName, RuleValue } from "../records.ts";
 import { pause, type World } from "../world.ts";
 import { ownerAsks } from "./owner.ts";

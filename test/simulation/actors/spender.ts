@@ -1,7 +1,7 @@
 // An agent that pays: several payments one after the other, or at once, each with a key, until it has an outcome.
 import { asAgent, type KnownAgent } from "../agents.ts";
 import { usdc } from "../agents.ts";
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import { pause, type World } from "../world.ts";
 
 export const spender: Kind = {

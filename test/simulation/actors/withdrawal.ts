@@ -2,7 +2,7 @@
 import { privateKeyToAccount } from "viem/accounts";
 import type { Hex } from "viem";
 import { asOwner, usdc, type KnownAgent } from "../agents.ts";
-import type { Item, Kind } from "../plan.ts";
+import type { Item, Kind } from "../kind.ts";
 import { pause, type World } from "../world.ts";
 import { ownerAsks } from "./owner.ts";
 
