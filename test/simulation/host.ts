@@ -163,7 +163,10 @@ export class Host {
     { route, body, params = {}, query = {}, headers: given = {}, as = {}, cancelName }: Call,
     raw = new Connection(),
   ): Promise<Answer> {
-    const headers = { ...given, ...(cancelName !== undefined && this.#intermediary(cancelName, raw)) };
+    const headers = {
+      ...given,
+      ...(cancelName !== undefined && this.#intermediary(cancelName, raw)),
+    };
     const handler = this.#routes.get(route);
     if (!handler) throw new Error(`no module has the route ${route}`);
     this.#requests += 1;
