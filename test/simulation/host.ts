@@ -4,6 +4,7 @@ import { EventEmitter } from "node:events";
 import type { FastifyInstance, FastifyPluginAsync } from "fastify";
 import type { ApiError } from "../../server/errors.ts";
 import { toApiError } from "../../server/plugins/http/errors.ts";
+import { INTERMEDIARY, type Intermediary } from "../../server/plugins/payments/lost-responses.ts";
 
 /** Set on plugins that are to see, and add to, the scope of their parent. */
 const SHARES_SCOPE = Symbol.for("skip-override");
@@ -54,6 +55,8 @@ export interface Call {
   headers?: Record<string, string>;
   /** Who is calling: what the authentication of the route would have found. */
   as?: Record<string, unknown>;
+  /** As the MCP server calls for its client, which can cancel the call by this name. */
+  cancelName?: string;
 }
 
 export class Host {
@@ -140,10 +143,30 @@ export class Host {
       await hook.call(this.app, this.app);
   }
 
+  /** Like server/plugins/agent-tools: the response counts as delivered when the client has it. */
+  #intermediary(call: string, raw: Connection): Record<string, string> {
+    const { lostResponses } = this.app;
+    const between: Intermediary = {
+      call,
+      cameAtMs: performance.now(),
+      isGone: () => raw.destroyed,
+      isCanceled: () => false,
+      whenSent: (run) => void raw.once("close", run),
+    };
+    lostResponses.intermediaries.set(call, between);
+    raw.once("finish", () => between.ref && lostResponses.noteDelivered(between.ref));
+    raw.once("close", () => lostResponses.intermediaries.delete(call));
+    return { [INTERMEDIARY]: call };
+  }
+
   async call(
-    { route, body, params = {}, query = {}, headers = {}, as = {} }: Call,
+    { route, body, params = {}, query = {}, headers: given = {}, as = {}, cancelName }: Call,
     raw = new Connection(),
   ): Promise<Answer> {
+    const headers = {
+      ...given,
+      ...(cancelName !== undefined && this.#intermediary(cancelName, raw)),
+    };
     const handler = this.#routes.get(route);
     if (!handler) throw new Error(`no module has the route ${route}`);
     this.#requests += 1;

@@ -107,6 +107,12 @@ export class Service implements Actor {
 
   async #start(): Promise<void> {
     for (const module of MODULES) await this.host.register(module as FastifyPluginAsync);
+    // What the MCP server does when its client cancels a call.
+    this.app.post("/cancel", async ({ body }) => {
+      const { agentId, call } = body as { agentId: string; call: string };
+      await this.app.cancelCall(agentId, call);
+      return {};
+    });
     await this.host.ready();
     this.isReady = true;
   }

@@ -2,6 +2,7 @@
 import type { Kind } from "../kind.ts";
 import { approvals } from "./approvals.ts";
 import { buyer } from "./buyer.ts";
+import { canceler } from "./canceler.ts";
 import { clasher } from "./clasher.ts";
 import { depositor } from "./depositor.ts";
 import { fetcher } from "./fetcher.ts";
@@ -17,6 +18,7 @@ export const ACTORS: Readonly<Record<string, Kind>> = {
   withdrawal,
   buyer,
   approvals,
+  canceler,
   clasher,
   depositor,
   seller,

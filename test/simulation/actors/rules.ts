@@ -1,5 +1,5 @@
 // An owner changes the rules of an agent while it pays.
-import { asOwner, usdc, type KnownAgent } from "../agents.ts";
+import { usdc, type KnownAgent } from "../agents.ts";
 import { payee } from "../found.ts";
 import type { Call } from "../host.ts";
 import type { Item, Kind } from "../kind.ts";
