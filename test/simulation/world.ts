@@ -207,7 +207,9 @@ export class World {
           lost("connection lost"),
         );
       const connection = new Connection();
+      let isLeft = false;
       const late = timeline.after(timeoutMs, client, "gave up", () => {
+        isLeft = true;
         lost("gave up")();
         timeline.after(network.latencyMs(), service, "its client is gone", () =>
           connection.break(),
@@ -215,6 +217,8 @@ export class World {
       });
       const answer = (found: Answer): void => {
         service.callers.delete(cut);
+        // A service cannot know that its client has just left: it takes the response for delivered. Left out here.
+        if (isLeft) connection.break();
         if (connection.destroyed) return;
         // A response that is written completely arrives.
         connection.finish();
@@ -270,7 +274,9 @@ export class World {
         intent.tookMs = this.timeline.nowMs - fromMs;
         break;
       }
-      await pause(300 + this.random.int(0, 4_000));
+      await pause(
+        this.random.next() < 0.4 ? this.random.int(20, 400) : this.random.int(300, 4_300),
+      );
     }
     return answer;
   }
@@ -292,14 +298,16 @@ export class World {
       );
       each?.(answer);
       if (isOutcome(answer)) break;
-      await pause(300 + this.random.int(0, 4_000));
+      await pause(
+        this.random.next() < 0.4 ? this.random.int(20, 400) : this.random.int(300, 4_300),
+      );
     }
     return answer;
   }
 
   /** How long a client waits: sometimes it goes away early, and asks again. */
   patienceMs(): number {
-    return this.random.next() < 0.15 ? this.random.int(20, 4_000) : 65_000;
+    return this.random.next() < 0.25 ? this.random.int(20, 4_000) : 65_000;
   }
 
   /** A process that takes requests, or undefined while there is none. */
