@@ -8,6 +8,8 @@ export interface Timings {
   laneRenewMs: number;
   /** How often a process checks whether a lane has become free. */
   laneRetryMs: number;
+  /** How often a lane looks for work that nobody announced. */
+  laneLookMs: number;
   /** Timeout of a call to the custody process. A payment holds its reservation meanwhile. */
   custodyAnswerMs: number;
   /** How long to wait for a custody process that restarts. */
@@ -84,6 +86,7 @@ export const TIMINGS: Readonly<Timings> = {
   laneLeaseMs: 5_000,
   laneRenewMs: 1_200,
   laneRetryMs: 700,
+  laneLookMs: 1_000,
   // A call to a contract owner's chain, or to a KMS, may be part of it.
   custodyAnswerMs: 5_000,
   custodyReachMs: 2_000,

@@ -10,7 +10,7 @@ import { ROOT } from "../../server/local/bootstrap.mjs";
  * Keeps the source's own path in a compiled file, so that it finds the files beside its source.
  * @type {import("esbuild").Plugin}
  */
-const keepsItsPlace = {
+export const keepsItsPlace = {
   name: "keeps-its-place",
   setup(build) {
     build.onLoad({ filter: /\.(ts|mts|mjs)$/, namespace: "file" }, async ({ path }) => {

@@ -10,7 +10,8 @@ import {
   type ScriptedSeller,
 } from "../x402-client/scripted-seller.ts";
 import type { TestChain } from "../helpers/chain.ts";
-import { callOnce, type Random } from "./clients.ts";
+import type { Random } from "../helpers/random.ts";
+import { callOnce } from "./clients.ts";
 
 /** Available only when the replicas run, which need the sellers' URLs first. */
 interface SellersWorld {

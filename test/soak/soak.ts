@@ -17,7 +17,8 @@ import {
   readRows,
   type Check,
 } from "./reconciliation.ts";
-import { openAgent, openOwner, Random, type Notes, type SoakContext } from "./clients.ts";
+import { Random } from "../helpers/random.ts";
+import { openAgent, openOwner, type Notes, type SoakContext } from "./clients.ts";
 import { FAULTS, removeAllFaults, type Fault } from "./faults.ts";
 import { checkLimits } from "./limits.ts";
 import { runLoad } from "./load.ts";

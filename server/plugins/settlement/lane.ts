@@ -18,7 +18,6 @@ import { Sender } from "./sender.ts";
 import { voidLapsedClaims } from "./store.ts";
 import { Tracker } from "./tracker.ts";
 
-const FALLBACK_MS = 1_000;
 const DRAIN_MS = 3_000;
 const LOOK_EVERY_MS = 300;
 const LOOK_AFTER_BLOCKS = 1.25;
@@ -139,7 +138,7 @@ export class Lane {
       const nextNonce = await this.#resume(lease, tracker, storedNonce);
       this.#tracker = tracker;
       if (signer) await this.#work(lease, signer, tracker, nextNonce);
-      else while (this.#active && tracker.slots.size > 0) await this.wake.wait(FALLBACK_MS);
+      else while (this.#active && tracker.slots.size > 0) await this.wake.wait(ctx.timings.laneLookMs);
       await this.#quiesce(tracker);
     } finally {
       clearInterval(renewal);
@@ -197,7 +196,7 @@ export class Lane {
           !(this.unfunded && !(await this.#canPay(this.#neededWei, tracker)))
         )
           await sender.drain();
-        if (this.#active) await this.wake.wait(ctx.heads.healthy ? FALLBACK_MS : 300);
+        if (this.#active) await this.wake.wait(ctx.heads.healthy ? ctx.timings.laneLookMs : 300);
       }
     } finally {
       release?.();

@@ -1,0 +1,174 @@
+// What must be true of gas, nonces, reconciliation, alarms and logs in the end.
+import { inspect } from "node:util";
+import type { ClientBase } from "pg";
+import { costOf } from "../../server/core/gas.ts";
+import { ERRORS } from "../../server/errors.ts";
+import { differingGasAccounts } from "../helpers/gas-accounts.ts";
+import type { LogLine } from "./service.ts";
+import { NATIVE_PRICE_ATOMIC, RELAYERS, SECRETS, type World } from "./world.ts";
+
+const isAfter =
+  (fault: string) =>
+  ({ faults }: World): boolean =>
+    faults.has(fault);
+
+/** Differences between ledger and chain that may be found, and what explains them. Every one ends by itself. */
+const EXPLAINED: Readonly<Record<string, (world: World) => boolean>> = {
+  payment_open: ({ faults }) => faults.size > 0,
+  cancel_open: ({ faults }) => faults.size > 0,
+  payment_elsewhere: isReorganised,
+  payment_not_on_chain: isReorganised,
+  payment_not_settled: isDeep,
+  incoming_gone: isDeep,
+  relayer_nonce: isAfter("nonceTaken"),
+};
+
+/** Error logs, which alert somebody, and what explains them. */
+const ALARMS: readonly [RegExp, (world: World) => boolean][] = [
+  [/^corrected an outcome/, isReorganised],
+  [/^a reorganisation removed a block/, isReorganised],
+  [/^a foreign transaction used one of our nonces/, isAfter("nonceTaken")],
+  [/cannot pay its gas|^No gas/, isAfter("relayersUnfunded")],
+  [/^the token accepts transfers without effect/, isAfter("endpointLies")],
+];
+
+function isReorganised({ deepestReorganisation }: World): boolean {
+  return deepestReorganisation > 0;
+}
+/** Deeper than what counts as final. */
+function isDeep({ deepestReorganisation }: World): boolean {
+  return deepestReorganisation > 2;
+}
+
+const SETTLED = new Set(["payment.settled", "withdrawal.settled", "agent.funded"]);
+
+const logsOf = ({ services, dead }: World): (LogLine & { name: string })[] =>
+  [...services, ...dead].flatMap(({ name, logs }) => logs.map((line) => ({ ...line, name })));
+
+export const ENGINE_INVARIANTS: Readonly<
+  Record<string, (world: World, sql: ClientBase) => Promise<string[]> | string[]>
+> = {
+  async gas(_world, sql) {
+    const rows = await differingGasAccounts(sql);
+    return rows.map((row) => JSON.stringify(row));
+  },
+
+  /** Each transaction of ours is known with its cost, no nonce is left out, and none is pending. */
+  async transactions({ chain }, sql) {
+    const { rows } = await sql.query<{
+      lane: `0x${string}`;
+      nonce: string;
+      status: string;
+      hash: string | null;
+      used: string | null;
+      cost: string | null;
+    }>(
+      `SELECT lane_address AS lane, nonce::text, status, mined_hash AS hash, gas_used::text AS used, gas_cost::text AS cost
+         FROM relayer_transactions ORDER BY lane_address, nonce`,
+    );
+    const stored = new Map(rows.map((row) => [`${row.lane} ${row.nonce}`, row]));
+    const { rows: attempts } = await sql.query<{ hash: string }>(
+      "SELECT hash FROM relayer_attempts",
+    );
+    const ours = new Set(attempts.map(({ hash }) => hash));
+    const broken: string[] = [];
+    for (const relayer of RELAYERS)
+      for (const { transaction, receipt, feeWei } of chain.transactionsOf(relayer)) {
+        const key = `${relayer} ${transaction.nonce}`;
+        const row = stored.get(key);
+        stored.delete(key);
+        // Signed by somebody else with the same key.
+        if (transaction.raw === undefined) {
+          if (row && row.status !== "replaced")
+            broken.push(`${key} is ${row.status}, and another transaction used it`);
+          continue;
+        }
+        if (!ours.has(transaction.hash)) broken.push(`${key} was sent and is not stored`);
+        else if (row?.hash !== transaction.hash)
+          broken.push(
+            `${key} is ${row?.status} by ${row?.hash}, and the chain has ${transaction.hash}`,
+          );
+        else if (
+          row.used !== String(Number(receipt.gasUsed)) ||
+          row.cost !== String(costOf(feeWei, NATIVE_PRICE_ATOMIC))
+        )
+          broken.push(`${key} cost ${feeWei} wei, recorded is ${row.cost}`);
+      }
+    for (const [key, { status }] of stored)
+      broken.push(`${key} is ${status}, and the chain has not used its nonce`);
+    return broken;
+  },
+
+  async differences(world, sql) {
+    const { rows } = await sql.query<{ kind: string; key: string; isOpen: boolean }>(
+      `SELECT kind, key, healed_at IS NULL AS "isOpen" FROM ledger_differences`,
+    );
+    return rows.flatMap(({ kind, key, isOpen }) => [
+      ...(isOpen ? [`${kind} of ${key} is still open`] : []),
+      ...(EXPLAINED[kind]?.(world) === true ? [] : [`${kind} of ${key} without a reason`]),
+    ]);
+  },
+
+  /** The last notification of a payment says what the payment says. */
+  async notifications(_world, sql) {
+    const { rows } = await sql.query<{ id: string; kind: string; status: string; isReceived: boolean; types: string[] }>(
+      `SELECT p.id, p.kind, p.status,
+              EXISTS (SELECT FROM webhooks w WHERE w.owner_id = a.owner_id) AS "isReceived",
+              ARRAY(SELECT n.type FROM notifications n WHERE n.subject_id = p.id AND n.type <> 'payment.undelivered'
+                     ORDER BY n.created_at) AS types
+         FROM payments p JOIN agents a ON a.id = p.agent_id`,
+    );
+    return rows.flatMap(({ id, kind, status, isReceived, types }) => {
+      const last = types.at(-1);
+      const isSettled = last !== undefined && SETTLED.has(last);
+      if (status === "settled" && isReceived && !isSettled)
+        return [`payment ${id} (${kind}) is settled, and its owner was notified of: ${types.join(", ")}`];
+      if (status === "settled" && last === "payment.failed")
+        return [`payment ${id} (${kind}) is settled, and the last notification says that it failed`];
+      if (status === "voided" && isSettled)
+        return [`payment ${id} (${kind}) is voided, and the last notification says that it settled`];
+      if (status === "blocked" && last !== "payment.blocked")
+        return [`payment ${id} (${kind}) is blocked, and its owner was notified of: ${types.join(", ")}`];
+      return [];
+    });
+  },
+
+  /** Somebody is called only for a reason. */
+  alarms(world) {
+    const broken = logsOf(world)
+      .filter(({ level }) => level === "error" || level === "fatal")
+      .filter(
+        ({ text }) =>
+          !ALARMS.some(([known, isExplained]) => known.test(text) && isExplained(world)),
+      )
+      .map(
+        ({ name, text, fields }) =>
+          `${name}: ${text} ${inspect(fields, { breakLength: Infinity }).slice(0, 300)}`,
+      );
+    return [...new Set(broken)];
+  },
+
+  secrets(world) {
+    return logsOf(world).flatMap(({ name, text, fields }) => {
+      const shown = `${text} ${inspect(fields, { depth: 5, breakLength: Infinity })}`;
+      return SECRETS.some((secret) => shown.includes(secret))
+        ? [`${name} logs a secret: ${shown.slice(0, 300)}`]
+        : [];
+    });
+  },
+
+  /** Every refusal has a code of the catalogue, with its status. */
+  refusals({ intents }) {
+    return intents.flatMap(({ who, answers }) =>
+      answers.flatMap(({ status, body }) => {
+        if (status < 400 || body["code"] === "internal_error") return [];
+        const known = ERRORS[String(body["code"]) as keyof typeof ERRORS] as
+          | { status: number }
+          | undefined;
+        return known?.status === status
+          ? []
+          : [`${who} is answered ${status} ${String(body["code"])}`];
+      }),
+    );
+  },
+};

@@ -1,0 +1,87 @@
+// What happens to the database and the way to it.
+import type { Kind } from "../plan.ts";
+import { Client } from "../pg.ts";
+import { pause } from "../world.ts";
+import { moneyStep, watchSteps } from "./steps.ts";
+
+/** All connections end at once, or those of one process. */
+export const connectionsCut: Kind = {
+  weight: 2,
+  async play(world, { random }) {
+    const only = random.next() < 0.5 ? random.pick(world.services) : undefined;
+    world.database.cut((session) => only === undefined || session.actor === only);
+  },
+};
+
+/** A connection ends before a statement takes effect, or after: then only the response is lost, also that of a COMMIT. */
+export const responsesLost: Kind = {
+  weight: 5,
+  async play(world, { random }) {
+    const isWanted = moneyStep(random);
+    const share = random.pick([0.3, 1]);
+    let left = random.int(1, 5);
+    await watchSteps(world, random.int(3_000, 20_000), (step) => {
+      if (!isWanted(step) || random.next() > share) return "go on";
+      world.timeline.note(`LOST ${step.moment} ${step.text.slice(0, 60)} of ${step.actor.name}`);
+      step.cut();
+      left -= 1;
+      return left > 0 ? "go on" : "done";
+    });
+  },
+};
+
+/** No connection is possible. */
+export const databaseDown: Kind = {
+  weight: 2,
+  async play(world, { random }) {
+    const { database } = world;
+    database.isDown = true;
+    if (random.next() < 0.7) database.cut();
+    await world.lasting(random.int(300, random.pick([3_000, 20_000])), () => {
+      database.isDown = false;
+    });
+  },
+};
+
+/** Statements take effect, and no response arrives for seconds. */
+export const databaseSilent: Kind = {
+  weight: 2,
+  async play(world, { random }) {
+    const ms = random.int(500, random.pick([3_000, 15_000]));
+    world.database.silentUntilMs = world.timeline.nowMs + ms;
+    await pause(ms);
+  },
+};
+
+const HELD = [
+  "SELECT 1 FROM agents WHERE id = $1 FOR UPDATE",
+  "SELECT 1 FROM payments WHERE agent_id = $1 FOR UPDATE",
+  "SELECT 1 FROM settlements WHERE agent_id = $1 FOR UPDATE",
+  "SELECT 1 FROM relayer_lanes WHERE $1 <> '' FOR UPDATE",
+  "SELECT 1 FROM relayer_transactions WHERE $1 <> '' AND status <> 'mined' FOR UPDATE",
+  "SELECT 1 FROM gas_accounts WHERE $1 <> '' FOR UPDATE",
+  "SELECT 1 FROM ledger_cursors WHERE $1 <> '' FOR UPDATE",
+  "LOCK TABLE settlements IN SHARE MODE",
+];
+
+/** Another session, an operator's for example, keeps rows locked for longer or shorter than statements wait. */
+export const rowsHeld: Kind = {
+  weight: 3,
+  async play(world, { random }) {
+    const text = random.pick(HELD);
+    const client = new Client();
+    for (const emitter of [client, client.connection]) emitter.on("error", () => undefined);
+    try {
+      await client.connect();
+      await client.query("BEGIN");
+      await client.query(text, text.includes("$1") ? [random.pick(world.agents).id] : []);
+      world.timeline.note(`HELD ${text}`);
+      await pause(random.int(500, random.pick([2_000, 8_000])));
+      await client.query("ROLLBACK");
+    } catch {
+      // Its own connection may be cut as well.
+    } finally {
+      await client.end();
+    }
+  },
+};

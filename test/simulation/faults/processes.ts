@@ -1,0 +1,90 @@
+// What happens to processes of the service: killed at any moment, suspended, deployed, gone, and with wrong clocks.
+import type { Random } from "../../helpers/random.ts";
+import type { Kind } from "../plan.ts";
+import type { Service } from "../service.ts";
+import type { Step } from "../time.ts";
+import { pause, type World } from "../world.ts";
+import { moneyStep, watchSteps } from "./steps.ts";
+
+const oneOf = (world: World, random: Random): Service | undefined =>
+  world.services.length === 0 ? undefined : random.pick(world.services);
+
+/** Just before or after the effect of a statement or of a request that matters for money. */
+export const crashAtStep: Kind = {
+  weight: 6,
+  async play(world, { random }) {
+    const isWanted = moneyStep(random);
+    let left = random.int(1, 3);
+    const limitMs = random.int(5_000, 25_000);
+    await watchSteps(world, limitMs, (step) => {
+      const service = world.services.find((each) => each === step.actor);
+      if (!service || !isWanted(step)) return "go on";
+      left -= 1;
+      if (left > 0) return "go on";
+      world.timeline.note(`${step.moment} ${step.text.slice(0, 60)}`);
+      world.crash(service);
+      return "done";
+    });
+    await pause(random.int(100, 10_000));
+    if (world.services.length < 2) world.startService();
+  },
+};
+
+/** Longer than its leases: another process takes its work, and this one goes on as if it still had it. */
+export const suspended: Kind = {
+  weight: 3,
+  async play(world, { random }) {
+    const service = oneOf(world, random);
+    if (!service) return;
+    const atOnce = (ms: number): void => {
+      service.frozenUntilMs = world.timeline.nowMs + ms;
+      world.timeline.note(`SUSPENDED ${service.name} for ${ms} ms`);
+    };
+    const ms = random.int(3_000, random.pick([9_000, 20_000, 60_000]));
+    if (random.next() < 0.5) atOnce(ms);
+    else {
+      const isWanted = moneyStep(random);
+      await watchSteps(world, 15_000, (step: Step) => {
+        if (step.actor !== service || !isWanted(step)) return "go on";
+        atOnce(ms);
+        return "done";
+      });
+    }
+    await pause(ms);
+  },
+};
+
+/** Clocks of processes are apart by up to minutes, and may jump. */
+export const clocks: Kind = {
+  weight: 2,
+  async play(world, { random }) {
+    for (const service of world.services) service.skewMs = random.int(-150_000, 150_000);
+    await world.lasting(random.int(10_000, 60_000), () => {
+      for (const service of world.services) service.skewMs = 0;
+    });
+  },
+};
+
+/** Each process is stopped after a new one has started, or before. */
+export const deployment: Kind = {
+  weight: 3,
+  async play(world, { random }) {
+    const isOverlapping = random.next() < 0.7;
+    for (const service of [...world.services]) {
+      if (isOverlapping) world.startService();
+      await pause(random.int(500, 5_000));
+      if (world.services.includes(service)) await world.stop(service);
+      if (!isOverlapping) world.startService();
+    }
+  },
+};
+
+/** All processes at once, for seconds or for longer than an authorization is valid. */
+export const outage: Kind = {
+  weight: 2,
+  async play(world, { random }) {
+    for (const service of [...world.services]) world.crash(service);
+    await pause(random.int(500, random.pick([5_000, 30_000, 240_000])));
+    for (let count = random.int(1, 2); count > 0; count -= 1) world.startService();
+  },
+};

@@ -1,0 +1,143 @@
+// What must be true in every world in the end, whatever happened in it.
+import type { ClientBase } from "pg";
+import { ENGINE_INVARIANTS } from "./engine-invariants.ts";
+import type { Intent, World } from "./world.ts";
+import { OWNER_INVARIANTS } from "./owner-invariants.ts";
+import type { World } from "./world.ts";
+
+export type Invariant = (world: World, sql: ClientBase) => Promise<string[]> | string[];
+
+const INVARIANTS: Readonly<Record<string, Invariant>> = {
+  /** Nobody is told "paid" for money that did not move, or "not paid" for money that did; and nobody pays twice. */
+  async answers(world, sql) {
+    const { intents, chain } = world;
+    const moved = new Map<string, number>();
+    for (const { from, to, value } of chain.transfers()) {
+      const key = `${from} ${to} ${value}`;
+      moved.set(key, (moved.get(key) ?? 0) + 1);
+    }
+    const corrected = await correctedPayments(world, sql);
+    return intents.flatMap((intent) => {
+      const { who, from, to, amountAtomic, outcome, answers, isForgotten } = intent;
+      const key = `${from} ${to} ${amountAtomic}`.toLowerCase();
+      const times = moved.get(key) ?? 0;
+      const last = JSON.stringify(answers.at(-1)?.body ?? {}).slice(0, 200);
+      if (times > 1) return [`${who} was paid ${times} times`];
+      if (outcome === undefined && isForgotten !== true) return [`${who} has no outcome: ${last}`];
+      // What is told before it is final may be taken back: the owner is told that, too.
+      if (corrected.has(keyOf(intent)) && (outcome === "paid" || world.deepestReorganisation > 2)) return [];
+      if (outcome === "paid" && times === 0) return [`${who} was answered "paid", and nothing moved`];
+      if (outcome === "not paid" && times > 0)
+        return [`${who} was answered "not paid", and the money moved: ${last}`];
+      return [];
+    });
+  },
+
+  /** The ledger says of every authorization what the chain says. */
+  async ledger({ chain }, sql) {
+    const { rows } = await sql.query<{
+      id: string;
+      status: string;
+      txHash: string | null;
+      key: string;
+      isFinal: boolean;
+    }>(
+      `SELECT id, status, tx_hash AS "txHash", from_address || ' ' || nonce AS key, final_at IS NOT NULL AS "isFinal"
+         FROM settlements`,
+    );
+    const used = new Map<string, string>();
+    for (const { kind, from, nonce, txHash } of chain.ends())
+      if (kind === "used") used.set(`${from} ${nonce}`, txHash);
+    return rows.flatMap(({ id, status, txHash, key, isFinal }) => {
+      const use = used.get(key);
+      if (status === "queued" || status === "submitted" || !isFinal)
+        return [`${id} is still ${status}`];
+      if (status === "settled" && use !== txHash)
+        return [`${id} is settled by ${txHash}, and the chain has ${use}`];
+      if (status !== "settled" && use !== undefined)
+        return [`${id} is ${status}, and the chain has used it in ${use}`];
+      return [];
+    });
+  },
+
+  /** What agents' wallets paid is in the ledger, and nothing else is. */
+  async payments({ chain, agents }, sql) {
+    const { rows } = await sql.query<{
+      id: string;
+      status: string;
+      wallet: string;
+      to: string;
+      value: string;
+    }>(
+      `SELECT p.id, p.status, a.wallet_address AS wallet, p.counterparty AS to, p.amount::text AS value
+         FROM payments p JOIN agents a ON a.id = p.agent_id WHERE p.kind <> 'incoming' AND p.status NOT IN ('blocked', 'voided', 'failed')`,
+    );
+    const wallets = new Set<string>(agents.map(({ wallet }) => wallet));
+    const left = new Map<string, number>();
+    for (const { from, to, value } of chain.transfers())
+      if (wallets.has(from))
+        left.set(`${from} ${to} ${value}`, (left.get(`${from} ${to} ${value}`) ?? 0) + 1);
+    const broken: string[] = [];
+    for (const { id, status, wallet, to, value } of rows) {
+      const key = `${wallet} ${to} ${value}`;
+      if (status !== "settled") broken.push(`payment ${id} is still ${status}`);
+      else if ((left.get(key) ?? 0) === 0)
+        broken.push(`payment ${id} is settled, and nothing moved`);
+      left.set(key, (left.get(key) ?? 0) - 1);
+    }
+    for (const [key, times] of left)
+      if (times > 0) broken.push(`the ledger lacks a payment: ${key}`);
+    return broken;
+  },
+
+  /** The limits' running sums are the sums of the payments that they count. */
+  async sums(_world, sql) {
+    const { rows } = await sql.query<{ id: string; kept: string; counted: string }>(
+      `SELECT a.id, a.window_sum::text AS kept, coalesce(sum(p.amount), 0)::text AS counted
+         FROM agents a LEFT JOIN payments p ON p.agent_id = a.id AND p.kind IN ('spend', 'x402')
+              AND p.created_at > a.window_tail_at AND p.status IN ('reserved', 'submitted', 'settled', 'unknown')
+        GROUP BY a.id HAVING a.window_sum <> coalesce(sum(p.amount), 0)`,
+    );
+    return rows.map(
+      ({ id, kept, counted }) => `the window of ${id} has ${kept}, counted are ${counted}`,
+    );
+  },
+
+  /** A handler throws only refusals of the service. */
+  handlers({ services, dead }) {
+    return [...services, ...dead].flatMap(({ name, thrown, failed }) => [
+      ...thrown.map(
+        (error) => `${name} threw ${error instanceof Error ? error.stack : String(error)}`,
+      ),
+      ...(failed === undefined ? [] : [`${name} did not start: ${String(failed)}`]),
+    ]);
+  },
+
+  ...OWNER_INVARIANTS,
+
+  actors: ({ failures }) => failures,
+  ...ENGINE_INVARIANTS,
+};
+
+const keyOf = ({ from, to, amountAtomic }: Pick<Intent, "from" | "to" | "amountAtomic">): string =>
+  `${from} ${to} ${amountAtomic}`.toLowerCase();
+
+/** Payments whose outcome was corrected because a reorganisation removed their block. */
+async function correctedPayments(
+  { deepestReorganisation }: World,
+  sql: ClientBase,
+): Promise<Set<string>> {
+  if (deepestReorganisation === 0) return new Set();
+  const { rows } = await sql.query<{ key: string }>(
+    `SELECT s.from_address || ' ' || s.to_address || ' ' || s.value AS key FROM settlements s
+      WHERE s.corrected_at IS NOT NULL`,
+  );
+  return new Set(rows.map(({ key }) => key));
+}
+
+export async function brokenIn(world: World, sql: ClientBase): Promise<string[]> {
+  const broken: string[] = [];
+  for (const [name, holds] of Object.entries(INVARIANTS))
+    for (const text of await holds(world, sql)) broken.push(`${name}: ${text}`);
+  return broken;
+}

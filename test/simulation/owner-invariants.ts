@@ -1,0 +1,181 @@
+// What must be true of the rules that owners set, and of what they and their agents did.
+import type { ClientBase } from "pg";
+import type { Invariant } from "./invariants.ts";
+import type { PayeeRule, RuleName } from "./records.ts";
+import type { World } from "./world.ts";
+
+const HOUR_MS = 3_600_000;
+
+interface Paid {
+  id: string;
+  agentId: string;
+  kind: string;
+  payee: string;
+  amount: bigint;
+  atMs: number;
+  approvalId: string | null;
+}
+
+/** The payments that moved money and count in limits, as the ledger has them, in their order. */
+async function paidIn(sql: ClientBase): Promise<Paid[]> {
+  const { rows } = await sql.query<Omit<Paid, "amount" | "atMs"> & { amount: string; at: string }>(
+    `SELECT id, agent_id AS "agentId", kind, counterparty AS payee, amount::text, policy->'approval'->>'id' AS "approvalId",
+            (extract(epoch FROM created_at) * 1000)::text AS at
+       FROM payments WHERE kind IN ('spend', 'x402') AND status = 'settled' ORDER BY created_at`,
+  );
+  return rows.map(({ amount, at, ...row }) => ({
+    ...row,
+    amount: BigInt(amount),
+    atMs: Number(at),
+  }));
+}
+
+const WINDOWS: readonly (readonly [RuleName, number])[] = [
+  ["dailyLimit", 24 * HOUR_MS],
+  ["weeklyLimit", 168 * HOUR_MS],
+  ["monthlyLimit", 720 * HOUR_MS],
+];
+
+function brokenBy(one: Paid, all: readonly Paid[], world: World): string[] {
+  const { rules } = world.records;
+  const { agentId, payee, amount, atMs } = one;
+  const possible = (name: RuleName) => rules.possible(agentId, name, atMs);
+  const before = (windowMs: number) =>
+    all.filter((other) => other.atMs > atMs - windowMs && other.atMs <= atMs);
+  const sum = (list: readonly Paid[]) => list.reduce((total, other) => total + other.amount, 0n);
+  const broken: string[] = [];
+  const assertWithin = (name: string, used: bigint, limits: readonly (bigint | null)[]): void => {
+    if (limits.every((limit) => limit !== null && used > limit))
+      broken.push(`${name}: ${used} of ${limits.join(" or ")}`);
+  };
+  for (const [name, windowMs] of WINDOWS)
+    assertWithin(name, sum(before(windowMs)), possible(name) as (bigint | null)[]);
+  assertWithin("perPaymentLimit", amount, possible("perPaymentLimit") as (bigint | null)[]);
+  assertWithin(
+    "paymentsPerHour",
+    BigInt(before(HOUR_MS).length),
+    possible("paymentsPerHour") as (bigint | null)[],
+  );
+  const terms = possible(`payee ${payee}`).filter((rule) => rule !== null) as PayeeRule[];
+  if (terms.length === 0) broken.push(`${payee} was not allowed`);
+  else {
+    const paidToo = before(24 * HOUR_MS).filter((other) => other.payee === payee);
+    assertWithin(
+      "the payee's dailyLimit",
+      sum(paidToo),
+      terms.map(({ dailyLimit }) => dailyLimit),
+    );
+  }
+  return broken.map((text) => `${agentId} paid ${one.id}: ${text}`);
+}
+
+export const OWNER_INVARIANTS: Readonly<Record<string, Invariant>> = {
+  /** No payment broke every rule that may have been in force when it was decided. */
+  async limits(world, sql) {
+    const all = await paidIn(sql);
+    return world.agents.flatMap(({ id }) => {
+      const own = all.filter(({ agentId }) => agentId === id);
+      return own.flatMap((one) => {
+        const states = world.records.rules.possible(id, "status", one.atMs);
+        const paused = states.includes("active")
+          ? []
+          : [`${id} paid ${one.id} while it was ${states.join(" or ")}`];
+        return [...paused, ...(one.approvalId === null ? brokenBy(one, own, world) : [])];
+      });
+    });
+  },
+
+  /** An approval is used once, for what its owner signed, and not after the owner knew that it was declined. */
+  async approvals({ records }, sql) {
+    const used = new Map<string, string>();
+    return (await paidIn(sql)).flatMap(({ id, approvalId, payee, amount, atMs }) => {
+      if (approvalId === null) return [];
+      const signed = records.approvals.get(approvalId);
+      const twice = used.get(approvalId);
+      used.set(approvalId, id);
+      if (twice !== undefined) return [`${approvalId} was used for ${twice} and for ${id}`];
+      if (!signed || signed.grantedMs > atMs)
+        return [`${id} used ${approvalId}, which nobody had granted`];
+      if (signed.declinedMs < atMs) return [`${id} used ${approvalId}, which was declined`];
+      if (signed.payee !== payee || signed.amountAtomic !== amount)
+        return [`${id} is not what ${approvalId} was for`];
+      return [];
+    });
+  },
+
+  /** A call without a key that is sent again is paid once, and every payment is answered. */
+  purchases({ records, chain }) {
+    return records.purchases.flatMap(
+      ({ who, from, to, amountAtomic, paid, wanted, hasNoOutcome }) => {
+        let times = 0;
+        for (const transfer of chain.transfers())
+          if (transfer.from === from && transfer.to === to && transfer.value === amountAtomic)
+            times += 1;
+        if (times > wanted) return [`${who} wanted ${wanted}, and paid ${times} times`];
+        if (times < paid.size)
+          return [`${who} was answered ${paid.size} payments, and ${times} moved`];
+        if (times > paid.size && !hasNoOutcome)
+          return [`${who} paid ${times} times, and was told of ${paid.size}`];
+        return [];
+      },
+    );
+  },
+
+  /** A withdrawal is carried out once, in its time, and its owner is told the truth. */
+  orders({ records, chain }) {
+    const used = new Map([...chain.ends()].map((end) => [`${end.from} ${end.nonce}`, end]));
+    return records.orders.flatMap(
+      ({ who, wallet, nonce, deadlineSeconds, answers, isRepeated }) => {
+        const end = used.get(`${wallet} ${nonce}`);
+        const at =
+          end && chain.ledger.blocks.find(({ number }) => number === end.block)?.timestampSeconds;
+        if (at !== undefined && at >= deadlineSeconds)
+          return [`${who} was carried out ${at - deadlineSeconds} s after its time`];
+        return answers.flatMap(({ status, body }) => {
+          const code = String(body["code"] ?? "");
+          if (status === 200 && body["txHash"] !== end?.txHash)
+            return [
+              `${who} was answered ${String(body["txHash"])}, and the chain has ${String(end?.txHash)}`,
+            ];
+          const isRefused = code === "settlement_failed" || (!isRepeated && REFUSED.has(code));
+          return isRefused && end ? [`${who} was answered ${code}, and the money moved`] : [];
+        });
+      },
+    );
+  },
+
+  /** The chain refuses no payment for lack of money: what is accepted is in the wallet. */
+  async funds({ isMoneyCertain }, sql) {
+    if (!isMoneyCertain) return [];
+    const { rows } = await sql.query<{ id: string; why: string }>(
+      `SELECT s.id, s.error_message AS why FROM settlements s JOIN payments p ON p.id = s.id
+        WHERE s.status IN ('failed', 'expired') AND s.error_message ILIKE '%exceeds balance%'`,
+    );
+    return rows.map(({ id, why }) => `${id} was accepted, and its wallet could not pay: ${why}`);
+  },
+
+  /** Money that arrives is recorded once. */
+  async incoming({ chain, agents }, sql) {
+    const { rows } = await sql.query<{ key: string }>(
+      `SELECT a.wallet_address || ' ' || p.tx_hash || ' ' || p.amount::text AS key
+         FROM payments p JOIN agents a ON a.id = p.agent_id WHERE p.kind = 'incoming' AND p.status = 'settled'`,
+    );
+    const wallets = new Set<string>(agents.map(({ wallet }) => wallet));
+    const left = new Map<string, number>();
+    const count = (key: string, by: number) => left.set(key, (left.get(key) ?? 0) + by);
+    for (const { to, value, txHash } of chain.transfers())
+      if (wallets.has(to) && value > 0n) count(`${to} ${txHash} ${value}`, 1);
+    for (const { key } of rows) count(key, -1);
+    return [...left].flatMap(([key, times]) =>
+      times === 0 ? [] : [`${times > 0 ? "not recorded" : "recorded, and did not arrive"}: ${key}`],
+    );
+  },
+};
+
+/** Of an order that was sent with one key only. */
+const REFUSED = new Set([
+  "signature_expired",
+  "insufficient_funds",
+  "gas_budget_exhausted",
+  "invalid_amount",
+]);

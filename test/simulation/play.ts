@@ -1,0 +1,101 @@
+// One world from its beginning to its end.
+import type { KnownAgent } from "./agents.ts";
+import { ACTORS } from "./actors/index.ts";
+import type { Backends } from "./database.ts";
+import { FAULTS } from "./faults/index.ts";
+import { Random } from "../helpers/random.ts";
+import { brokenIn } from "./invariants.ts";
+import type { Item, Plan } from "./plan.ts";
+import type { PayeeRule, RuleName } from "./records.ts";
+import { inside } from "./time.ts";
+import { Client, World } from "./world.ts";
+
+const FUNDS = 100_000_000n;
+/** What is still open this long after the last actor has its answer is open for ever. */
+const PATIENCE_MS = 20 * 60_000;
+/** An actor asks at most for this long. */
+const ACTORS_MS = 30 * 60_000;
+const LOOK_MS = 3_000;
+
+export interface Place {
+  backends: Backends;
+  agents: readonly KnownAgent[];
+  url: string;
+}
+
+export interface Played {
+  world: World;
+  broken: string[];
+}
+
+export async function play(plan: Plan, place: Place, isTraced = false): Promise<Played> {
+  const { backends, agents, url } = place;
+  await backends.monitor.query("SELECT sim.reset()");
+  const world = new World(plan.seed, backends, agents, url);
+  const { timeline } = world;
+  if (isTraced)
+    timeline.watchers.add(({ label, actor }) => timeline.note(`${actor?.name ?? "-"} ${label}`));
+  world.renewIds();
+  const funds = new Random(plan.seed ^ 0xf00d);
+  for (const { wallet, id, dailyLimit, payees } of agents) {
+    // Some wallets have less than they may spend.
+    world.chain.mint(wallet, funds.next() < 0.25 ? BigInt(funds.int(1, 20)) * 100_000n : FUNDS);
+    const none = ["weeklyLimit", "monthlyLimit", "perPaymentLimit", "paymentsPerHour"] as const;
+    const first = world.records.rules.begin(
+      id,
+      [
+        ["status", "active"],
+        ["dailyLimit", dailyLimit],
+        ...none.map((name): [RuleName, null] => [name, null]),
+        ...payees.map((payee): [RuleName, PayeeRule] => [`payee ${payee}`, { dailyLimit: null }]),
+      ],
+      0,
+    );
+    first.certainMs = 0;
+    first.overMs = 0;
+  }
+  for (let count = 0; count < plan.services; count += 1) world.startService();
+  let open = 0;
+  const begin = (item: Item, number: number, kinds: typeof ACTORS): void => {
+    const client = new Client(timeline, `${item.kind} ${number + 1}`);
+    open += 1;
+    timeline.after(item.atMs, client, "begins", () => {
+      if (kinds === FAULTS) {
+        timeline.note(`FAULT ${item.kind}`);
+        world.faults.add(item.kind);
+      }
+      const ended = (error?: unknown): void => {
+        open -= 1;
+        if (error !== undefined) world.failures.push(`${client.name} failed: ${String(error)}`);
+      };
+      inside(client, () => kinds[item.kind]?.play(world, item)).then(() => ended(), ended);
+    });
+  };
+  for (const [number, item] of plan.actors.entries()) begin(item, number, ACTORS);
+  for (const [number, item] of plan.faults.entries()) begin(item, number, FAULTS);
+  const actorsUntilMs = timeline.nowMs + ACTORS_MS;
+  while (open > 0 && timeline.nowMs < actorsUntilMs)
+    await timeline.runUntil(timeline.nowMs + LOOK_MS);
+  world.heal();
+  const untilMs = timeline.nowMs + PATIENCE_MS;
+  while (timeline.nowMs < untilMs && (await isOpen(world, backends)))
+    await timeline.runUntil(timeline.nowMs + LOOK_MS);
+  const broken = await brokenIn(world, backends.monitor);
+  await world.close();
+  return { world, broken };
+}
+
+/** Whether anything is without a final outcome. */
+async function isOpen({ chain, agents }: World, { monitor }: Backends): Promise<boolean> {
+  const wallets = new Set<string>(agents.map(({ wallet }) => wallet));
+  const arrived = [...chain.transfers()].filter(({ to }) => wallets.has(to)).length;
+  const { rows } = await monitor.query<{ open: boolean }>(
+    `SELECT EXISTS (SELECT FROM payments WHERE outstanding)
+         OR EXISTS (SELECT FROM settlements WHERE final_at IS NULL)
+         OR EXISTS (SELECT FROM relayer_transactions WHERE status IN ('pending', 'included'))
+         OR EXISTS (SELECT FROM ledger_differences WHERE healed_at IS NULL)
+         OR (SELECT count(*) FROM payments WHERE kind = 'incoming' AND status = 'settled') < $1 AS open`,
+    [arrived],
+  );
+  return rows[0]?.open === true;
+}

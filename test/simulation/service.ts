@@ -1,0 +1,134 @@
+// One simulated process of the service: the modules that move money, wired as in server/app.ts.
+import type { FastifyInstance, FastifyPluginAsync } from "fastify";
+import { Registry } from "prom-client";
+import type { Config } from "../../server/config.ts";
+import chains from "../../server/infra/chain/index.ts";
+import chainReads from "../../server/infra/chain/reads.ts";
+import db from "../../server/infra/db/index.ts";
+import kms from "../../server/infra/kms.ts";
+import outbound from "../../server/infra/outbound/outbound.ts";
+import readiness from "../../server/infra/readiness.ts";
+import agents from "../../server/plugins/agents/index.ts";
+import allowances from "../../server/plugins/allowances/index.ts";
+import approvals from "../../server/plugins/approvals/index.ts";
+import custody from "../../server/plugins/custody/index.ts";
+import facilitator from "../../server/plugins/facilitator/index.ts";
+import guardrails from "../../server/plugins/guardrails/index.ts";
+import orders from "../../server/plugins/orders/index.ts";
+import owners from "../../server/plugins/owners/index.ts";
+import payments from "../../server/plugins/payments/index.ts";
+import reconciliation from "../../server/plugins/reconciliation/index.ts";
+import recovery from "../../server/plugins/recovery/index.ts";
+import settlement from "../../server/plugins/settlement/index.ts";
+import withdrawals from "../../server/plugins/withdrawals/index.ts";
+import { Host } from "./host.ts";
+import { inside, type Actor, type Timeline } from "./time.ts";
+
+const MODULES: unknown[] = [
+  kms,
+  db,
+  chains,
+  chainReads,
+  readiness,
+  outbound,
+  owners,
+  orders,
+  custody,
+  guardrails,
+  agents,
+  recovery,
+  approvals,
+  settlement,
+  reconciliation,
+  allowances,
+  payments,
+  withdrawals,
+  facilitator,
+];
+
+export interface LogLine {
+  level: string;
+  text: string;
+  fields: unknown;
+}
+
+/** A process of the service. `crash` is a kill: nothing that it planned happens any more. */
+export class Service implements Actor {
+  readonly name: string;
+  readonly world: Timeline;
+  isGone = false;
+  frozenUntilMs = 0;
+  skewMs = 0;
+  readonly logs: LogLine[] = [];
+  readonly tasks = new Map<string, { run: (payload: unknown) => Promise<void>; cron?: string }>();
+  readonly host: Host;
+  isReady = false;
+  /** Requests in progress: each is told when the process is killed. */
+  readonly callers = new Set<() => void>();
+  /** What handlers threw that is no refusal of the service. */
+  readonly thrown: unknown[] = [];
+  failed: unknown;
+
+  constructor(world: Timeline, name: string, config: Config) {
+    this.world = world;
+    this.name = name;
+    this.host = new Host({
+      config,
+      log: this.#log(),
+      metrics: new Registry(),
+      authenticators: new Map(),
+      knownRoutes: [],
+      jobs: this.#jobs(),
+      functions: { assertInstalled: () => undefined },
+    });
+  }
+
+  get app(): FastifyInstance {
+    return this.host.app;
+  }
+
+  start(): void {
+    inside(this, () => {
+      this.#start().catch((error: unknown) => {
+        this.failed = error;
+      });
+    });
+  }
+
+  async #start(): Promise<void> {
+    for (const module of MODULES) await this.host.register(module as FastifyPluginAsync);
+    await this.host.ready();
+    this.isReady = true;
+  }
+
+  #log(): object {
+    const note = (level: string) => (first: unknown, text?: string) =>
+      void this.logs.push(
+        typeof first === "string"
+          ? { level, text: first, fields: {} }
+          : { level, text: text ?? "", fields: first },
+      );
+    const levels = ["trace", "debug", "info", "warn", "error", "fatal"];
+    const log: Record<string, unknown> = Object.fromEntries(
+      levels.map((level) => [level, note(level)]),
+    );
+    return Object.assign(log, { child: () => log });
+  }
+
+  /** The world runs the tasks: see `World`. */
+  #jobs(): object {
+    return {
+      addTask: (
+        name: string,
+        run: (payload: unknown) => Promise<void>,
+        { cron }: { cron?: string } = {},
+      ) => void this.tasks.set(name, { run, ...(cron !== undefined && { cron }) }),
+      enqueue: async (name: string, payload: unknown) => {
+        const task = this.tasks.get(name);
+        this.world.after(50, this, `job ${name}`, () => {
+          task?.run(payload).catch(() => undefined);
+        });
+      },
+    };
+  }
+}
