@@ -8,7 +8,8 @@ import { privateKeyToAccount } from "viem/accounts";
 import { LOCAL_USDC } from "../../server/local/chain-contracts.ts";
 import { raiseBalances, testChain } from "../helpers/chain.ts";
 import { randomAddress, randomNonce } from "../helpers/engine.ts";
-import { callUntilAnswered, openAgent, openOwner, Random, type Notes } from "../soak/clients.ts";
+import { Random } from "../helpers/random.ts";
+import { callUntilAnswered, openAgent, openOwner, type Notes } from "../soak/clients.ts";
 
 const PORT = 8545;
 const FUNDS = 10n ** 9n;

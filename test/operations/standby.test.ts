@@ -26,11 +26,11 @@ import {
   callUntilAnswered,
   openAgent,
   openOwner,
-  Random,
   usdc,
   type Notes,
   type SoakContext,
 } from "../soak/clients.ts";
+import { Random } from "../helpers/random.ts";
 import {
   soakPayers,
   thirdPartyPays,

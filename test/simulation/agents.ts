@@ -11,8 +11,9 @@ export interface KnownAgent {
 }
 
 /** Agents as the database's JSON has them. */
-export const agentsOf = (json: (Omit<KnownAgent, "dailyLimit"> & { dailyLimit: string })[]): KnownAgent[] =>
-  json.map((agent) => ({ ...agent, dailyLimit: BigInt(agent.dailyLimit) }));
+export const agentsOf = (
+  json: (Omit<KnownAgent, "dailyLimit"> & { dailyLimit: string })[],
+): KnownAgent[] => json.map((agent) => ({ ...agent, dailyLimit: BigInt(agent.dailyLimit) }));
 
 export const asAgent = (agent: KnownAgent) => ({
   agent: {

@@ -6,6 +6,7 @@ import { ROOT } from "../../server/local/bootstrap.mjs";
 import { keepsItsPlace } from "../runner/compile.mjs";
 
 const HERE = join(ROOT, "test", "simulation");
+/** @type {Record<string, string>} */
 const REPLACED = { pg: "pg.ts", undici: "undici.ts" };
 const USES_PRISMA = join(ROOT, "server", "infra", "db", "prisma.ts");
 
@@ -22,7 +23,11 @@ const hasItsOwnWorld = {
   },
 };
 
-/** @returns {Promise<string>} the compiled program */
+/**
+ * @param {string} outdir
+ * @param {import("esbuild").Plugin[]} plugins
+ * @returns {Promise<string>} the compiled program
+ */
 export async function compileSimulation(outdir, plugins = []) {
   await build({
     absWorkingDir: ROOT,

@@ -55,7 +55,11 @@ export class Backends {
     const client = new pg.Client({ connectionString: this.#url, options });
     client.on("error", () => undefined);
     await client.connect();
-    await client.query({ name: CLOCK, text: "SELECT set_config('sim.clock', $1, false)", values: ["0"] });
+    await client.query({
+      name: CLOCK,
+      text: "SELECT set_config('sim.clock', $1, false)",
+      values: ["0"],
+    });
     const { rows } = await client.query<{ pid: number }>("SELECT pg_backend_pid() AS pid");
     const backend: Backend = { client, pid: rows[0]?.pid ?? 0, onNotify: () => undefined };
     // The simulated pg_notify: see prepareDatabase.
@@ -342,7 +346,10 @@ export class Session {
     this.#receiver = receiver;
     this.#lockMs = settingOf(options, "lock_timeout");
     this.#idleMs = settingOf(options, "idle_in_transaction_session_timeout");
-    this.settings = options.replaceAll(/-c \w+_timeout=\d+/g, "").replaceAll(/\s+/g, " ").trim();
+    this.settings = options
+      .replaceAll(/-c \w+_timeout=\d+/g, "")
+      .replaceAll(/\s+/g, " ")
+      .trim();
   }
 
   run(statement: Statement, done: Done): void {
@@ -354,7 +361,11 @@ export class Session {
     world.after(database.latencyMs(), undefined, `${this.actor.name} ${label}`, () => {
       if (this.#isEnded || this.actor.isGone) return;
       if (database.isDown) return this.lose();
-      const step = { actor: this.actor, text: statement.name ?? statement.text, cut: () => this.lose() };
+      const step = {
+        actor: this.actor,
+        text: statement.name ?? statement.text,
+        cut: () => this.lose(),
+      };
       world.atStep({ ...step, moment: "before" });
       if (this.#isEnded || this.actor.isGone) return;
       database.run(
@@ -436,11 +447,16 @@ export class Session {
 
   noteBlocked(): void {
     if (this.#lockMs === 0 || (this.#lockTimeout && !this.#lockTimeout.isCanceled)) return;
-    this.#lockTimeout = this.database.world.after(this.#lockMs, undefined, "db: lock timeout", () => {
-      if (this.#lockTimeout?.isCanceled !== false || this.#isEnded) return;
-      this.#lockTimedOut = true;
-      this.database.cancel(this);
-    });
+    this.#lockTimeout = this.database.world.after(
+      this.#lockMs,
+      undefined,
+      "db: lock timeout",
+      () => {
+        if (this.#lockTimeout?.isCanceled !== false || this.#isEnded) return;
+        this.#lockTimedOut = true;
+        this.database.cancel(this);
+      },
+    );
   }
 
   /** A process that is suspended in a transaction does not keep its locks for ever. */
@@ -470,8 +486,7 @@ export class Session {
   }
 }
 
-const lockTimeout = (): Error =>
-  fatal("55P03", "canceling statement due to lock timeout");
+const lockTimeout = (): Error => fatal("55P03", "canceling statement due to lock timeout");
 
 const shortOf = ({ name, text }: Statement): string =>
   (name ?? text).replaceAll(/\s+/g, " ").trim().slice(0, 70);

@@ -111,7 +111,13 @@ export const ENGINE_INVARIANTS: Readonly<
 
   /** The last notification of a payment says what the payment says. */
   async notifications(_world, sql) {
-    const { rows } = await sql.query<{ id: string; kind: string; status: string; isReceived: boolean; types: string[] }>(
+    const { rows } = await sql.query<{
+      id: string;
+      kind: string;
+      status: string;
+      isReceived: boolean;
+      types: string[];
+    }>(
       `SELECT p.id, p.kind, p.status,
               EXISTS (SELECT FROM webhooks w WHERE w.owner_id = a.owner_id) AS "isReceived",
               ARRAY(SELECT n.type FROM notifications n WHERE n.subject_id = p.id AND n.type <> 'payment.undelivered'
@@ -122,13 +128,21 @@ export const ENGINE_INVARIANTS: Readonly<
       const last = types.at(-1);
       const isSettled = last !== undefined && SETTLED.has(last);
       if (status === "settled" && isReceived && !isSettled)
-        return [`payment ${id} (${kind}) is settled, and its owner was notified of: ${types.join(", ")}`];
+        return [
+          `payment ${id} (${kind}) is settled, and its owner was notified of: ${types.join(", ")}`,
+        ];
       if (status === "settled" && last === "payment.failed")
-        return [`payment ${id} (${kind}) is settled, and the last notification says that it failed`];
+        return [
+          `payment ${id} (${kind}) is settled, and the last notification says that it failed`,
+        ];
       if (status === "voided" && isSettled)
-        return [`payment ${id} (${kind}) is voided, and the last notification says that it settled`];
+        return [
+          `payment ${id} (${kind}) is voided, and the last notification says that it settled`,
+        ];
       if (status === "blocked" && last !== "payment.blocked")
-        return [`payment ${id} (${kind}) is blocked, and its owner was notified of: ${types.join(", ")}`];
+        return [
+          `payment ${id} (${kind}) is blocked, and its owner was notified of: ${types.join(", ")}`,
+        ];
       return [];
     });
   },

@@ -26,7 +26,10 @@ export async function found(backends: Backends, url: string): Promise<KnownAgent
     const key: Hex = `0x${(0xabc0 + number).toString(16).padStart(64, "0")}`;
     const account = privateKeyToAccount(key);
     const owner = { id: newId("own"), address: account.address.toLowerCase() as Address };
-    await backends.monitor.query("INSERT INTO owners (id, address) VALUES ($1, $2)", [owner.id, owner.address]);
+    await backends.monitor.query("INSERT INTO owners (id, address) VALUES ($1, $2)", [
+      owner.id,
+      owner.address,
+    ]);
     // Notifications of payments are recorded where somebody receives them. Nobody sends them in a world.
     if (number <= 2)
       await backends.monitor.query(
@@ -46,7 +49,10 @@ export async function found(backends: Backends, url: string): Promise<KnownAgent
       await world.timeline.runUntil(world.timeline.nowMs + 10_000);
       const answer = await asked;
       if (answer.status === 201) {
-        const created = answer.body as unknown as { agent: { id: string; walletAddress: Address }; key: { id: string } };
+        const created = answer.body as unknown as {
+          agent: { id: string; walletAddress: Address };
+          key: { id: string };
+        };
         agents.push({
           id: created.agent.id,
           keyId: created.key.id,
@@ -58,7 +64,10 @@ export async function found(backends: Backends, url: string): Promise<KnownAgent
         break;
       }
       const authorization = await signOrder(account, answer.body);
-      if (!authorization) throw new Error(`no agent: ${JSON.stringify(answer.body)} ${String(service.thrown[0] instanceof Error ? service.thrown[0].stack : "")}`);
+      if (!authorization)
+        throw new Error(
+          `no agent: ${JSON.stringify(answer.body)} ${String(service.thrown[0] instanceof Error ? service.thrown[0].stack : "")}`,
+        );
       body = { ...body, authorization };
     }
   }

@@ -181,7 +181,13 @@ export class Host {
     } catch (error) {
       const known = toApiError(error as ApiError);
       if (known.code === "internal_error") throw error;
-      return { status: known.status, body: { ...known.extra, code: known.code, message: known.message } };
+      return {
+        status: known.status,
+        body: { ...known.extra, code: known.code, message: known.message },
+      };
+    } finally {
+      Object.assign(raw, { writableFinished: true });
+      raw.emit("finish");
     }
   }
 }

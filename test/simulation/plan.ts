@@ -32,13 +32,18 @@ export interface Plan {
 /** All items begin within this time. */
 const BUSY_MS = 12_000;
 
-export function planOf(seed: number, without: readonly number[] = []): Plan {
+/** `only`: of these kinds, where a list has any of them. */
+export function planOf(
+  seed: number,
+  without: readonly number[] = [],
+  only: readonly string[] = [],
+): Plan {
   const random = new Random(seed ^ 0x5eed);
   const services = random.int(1, 2);
   let number = 0;
   const items = (kinds: Readonly<Record<string, Kind>>, count: number): Item[] =>
     Array.from({ length: count }, () => ({
-      kind: chosen(kinds, random),
+      kind: chosen(among(kinds, only), random),
       atMs: Math.floor(random.next() * BUSY_MS),
       random: new Random(random.int(0, 2 ** 31)),
       number: (number += 1),
@@ -46,6 +51,14 @@ export function planOf(seed: number, without: readonly number[] = []): Plan {
   const actors = items(ACTORS, random.int(1, 4));
   const faults = items(FAULTS, random.int(0, 3));
   return { seed, services, actors, faults };
+}
+
+function among(
+  kinds: Readonly<Record<string, Kind>>,
+  only: readonly string[],
+): Readonly<Record<string, Kind>> {
+  const named = Object.entries(kinds).filter(([name]) => only.includes(name));
+  return named.length > 0 ? Object.fromEntries(named) : kinds;
 }
 
 function chosen(kinds: Readonly<Record<string, Kind>>, random: Random): string {

@@ -35,6 +35,7 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
   const { timeline } = world;
   if (isTraced)
     timeline.watchers.add(({ label, actor }) => timeline.note(`${actor?.name ?? "-"} ${label}`));
+  world.isCalm = plan.faults.length === 0;
   world.renewIds();
   const funds = new Random(plan.seed ^ 0xf00d);
   for (const { wallet, id, dailyLimit, payees } of agents) {
@@ -57,6 +58,8 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
   for (let count = 0; count < plan.services; count += 1) world.startService();
   let open = 0;
   const begin = (item: Item, number: number, kinds: typeof ACTORS): void => {
+    const kind = kinds[item.kind];
+    if (!kind) throw new Error(`there is no ${item.kind}`);
     const client = new Client(timeline, `${item.kind} ${number + 1}`);
     open += 1;
     timeline.after(item.atMs, client, "begins", () => {
@@ -68,7 +71,7 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
         open -= 1;
         if (error !== undefined) world.failures.push(`${client.name} failed: ${String(error)}`);
       };
-      inside(client, () => kinds[item.kind]?.play(world, item)).then(() => ended(), ended);
+      inside(client, () => kind.play(world, item)).then(() => ended(), ended);
     });
   };
   for (const [number, item] of plan.actors.entries()) begin(item, number, ACTORS);

@@ -21,7 +21,8 @@ export async function keepRows(url: string, agents: readonly KnownAgent[]): Prom
       `SELECT format('public.%I', sequencename) AS name, coalesce(last_value, start_value) AS last, last_value IS NOT NULL AS called
          FROM pg_sequences WHERE schemaname = 'public'`,
     );
-    const kept = (name: string): string => `sim.kept_${name.slice("public.".length).replaceAll('"', "")}`;
+    const kept = (name: string): string =>
+      `sim.kept_${name.slice("public.".length).replaceAll('"', "")}`;
     const steps: string[] = [];
     for (const { name, filled } of tables) {
       if (name === "public._prisma_migrations" || name === "public.purser_functions") continue;
@@ -34,7 +35,9 @@ export async function keepRows(url: string, agents: readonly KnownAgent[]): Prom
         [name],
       );
       const list = columns[0]?.list ?? "";
-      steps.push(`INSERT INTO ${name} (${list}) OVERRIDING SYSTEM VALUE SELECT ${list} FROM ${kept(name)}`);
+      steps.push(
+        `INSERT INTO ${name} (${list}) OVERRIDING SYSTEM VALUE SELECT ${list} FROM ${kept(name)}`,
+      );
     }
     for (const { name, last, called } of sequences)
       steps.push(`PERFORM setval('${name}', ${last}, ${called})`);

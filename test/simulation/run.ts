@@ -5,6 +5,7 @@
 //   npm run simulate -- --seed 17               one seed, step by step
 //   npm run simulate -- --seed 17 --without 2,5 the same without these items of its plan
 //   npm run simulate -- --seeds 100 --list      a line for each seed
+//   npm run simulate -- --only seller,crash     other worlds, with these kinds of actors and faults only
 //   npm run simulate -- --plant NAME            with a known past defect in the service
 import { parseArgs } from "node:util";
 import { withSimulation, type Simulation } from "./simulation.ts";
@@ -16,6 +17,7 @@ const { values } = parseArgs({
     from: { type: "string", default: "1" },
     seed: { type: "string" },
     without: { type: "string" },
+    only: { type: "string" },
     plant: { type: "string" },
     workers: { type: "string" },
     brief: { type: "boolean", default: false },
@@ -28,12 +30,22 @@ process.exitCode = await withSimulation(
     ...(values.plant !== undefined && { plant: values.plant }),
     workers: values.seed === undefined ? Number(values.workers ?? 2) : 1,
   },
-  (simulation) => (values.seed === undefined ? many(simulation) : one(simulation, Number(values.seed))),
+  (simulation) =>
+    values.seed === undefined ? many(simulation) : one(simulation, Number(values.seed)),
 );
 
+function namesIn(list: string | undefined): string[] {
+  return (list ?? "").split(",").filter(Boolean);
+}
+
 async function one(simulation: Simulation, seed: number): Promise<number> {
-  const without = (values.without ?? "").split(",").filter(Boolean).map(Number);
-  const report = await simulation.play({ seed, without, isTraced: !values.brief });
+  const without = namesIn(values.without).map(Number);
+  const report = await simulation.play({
+    seed,
+    without,
+    only: namesIn(values.only),
+    isTraced: !values.brief,
+  });
   for (const line of report.trace) console.log(line);
   for (const line of report.logs) console.log(line);
   show(report);
@@ -49,7 +61,10 @@ async function many(simulation: Simulation): Promise<number> {
   let cpuMs = 0;
   let first: number | undefined;
   await simulation.playAll(
-    Array.from({ length: count }, (_, index) => ({ seed: from + index })),
+    Array.from({ length: count }, (_, index) => ({
+      seed: from + index,
+      only: namesIn(values.only),
+    })),
     (report) => {
       played += 1;
       cpuMs += report.cpuMs;
@@ -67,7 +82,11 @@ async function many(simulation: Simulation): Promise<number> {
     `${played} worlds in ${seconds.toFixed(1)} s (${((1_000 * seconds) / played).toFixed(0)} ms each, ${(cpuMs / played).toFixed(0)} ms of CPU beside Postgres), ${failed} broken`,
   );
   if (values.plant !== undefined)
-    console.log(first === undefined ? `${values.plant}: not found` : `${values.plant}: found by seed ${first}`);
+    console.log(
+      first === undefined
+        ? `${values.plant}: not found`
+        : `${values.plant}: found by seed ${first}`,
+    );
   return failed > 0 ? 1 : 0;
 }
 

@@ -13,6 +13,7 @@ import allowances from "../../server/plugins/allowances/index.ts";
 import approvals from "../../server/plugins/approvals/index.ts";
 import custody from "../../server/plugins/custody/index.ts";
 import facilitator from "../../server/plugins/facilitator/index.ts";
+import listings from "../../server/plugins/listings/index.ts";
 import guardrails from "../../server/plugins/guardrails/index.ts";
 import orders from "../../server/plugins/orders/index.ts";
 import owners from "../../server/plugins/owners/index.ts";
@@ -21,6 +22,7 @@ import reconciliation from "../../server/plugins/reconciliation/index.ts";
 import recovery from "../../server/plugins/recovery/index.ts";
 import settlement from "../../server/plugins/settlement/index.ts";
 import withdrawals from "../../server/plugins/withdrawals/index.ts";
+import x402Client from "../../server/plugins/x402-client/index.ts";
 import { Host } from "./host.ts";
 import { inside, type Actor, type Timeline } from "./time.ts";
 
@@ -44,6 +46,8 @@ const MODULES: unknown[] = [
   payments,
   withdrawals,
   facilitator,
+  listings,
+  x402Client,
 ];
 
 export interface LogLine {
@@ -79,6 +83,7 @@ export class Service implements Actor {
       authenticators: new Map(),
       knownRoutes: [],
       jobs: this.#jobs(),
+      countFor: () => undefined,
       functions: { assertInstalled: () => undefined },
     });
   }

@@ -55,7 +55,10 @@ export async function withSimulation<T>(
   const urlOf = (database: string): string =>
     `postgresql://purser:${PASSWORD}@localhost:${postgres.port}/${database}?host=${encodeURIComponent(socketDir)}`;
   try {
-    const program = await compileSimulation(compiled, plant === undefined ? [] : [plantedIn(plant)]);
+    const program = await compileSimulation(
+      compiled,
+      plant === undefined ? [] : [plantedIn(plant)],
+    );
     const withAdmin = async (...statements: string[]): Promise<void> => {
       const admin = new pg.Client({ connectionString: urlOf("postgres") });
       await admin.connect();
@@ -72,7 +75,10 @@ export async function withSimulation<T>(
         `CREATE DATABASE worlds_${number} TEMPLATE worlds_0`,
         `ALTER DATABASE worlds_${number} SET search_path = public, sim, pg_catalog`,
       );
-    const hands = Array.from({ length: workers }, (_, number) => new Hand(program, urlOf(`worlds_${number}`), started));
+    const hands = Array.from(
+      { length: workers },
+      (_, number) => new Hand(program, urlOf(`worlds_${number}`), started),
+    );
     const [first] = hands;
     return await use({
       play: (order) => (first as Hand).play(order),
@@ -141,7 +147,12 @@ export class Hand {
   }
 
   async #start(): Promise<ChildProcess> {
-    const child = fork(this.#program, [this.#url], { execArgv: ["--enable-source-maps", ...(process.env["SIM_PROF"] ? ["--cpu-prof", "--cpu-prof-dir=/tmp/simprof"] : [])] });
+    const child = fork(this.#program, [this.#url], {
+      execArgv: [
+        "--enable-source-maps",
+        ...(process.env["SIM_PROF"] ? ["--cpu-prof", "--cpu-prof-dir=/tmp/simprof"] : []),
+      ],
+    });
     this.#started.push(child);
     await once(child, "message");
     return child;

@@ -37,10 +37,7 @@ const real = {
   Date: globalThis.Date,
   now: performance.now.bind(performance),
   abortAfter: AbortSignal.timeout.bind(AbortSignal),
-  randomBytes: crypto.randomBytes,
   randomFillSync: crypto.randomFillSync,
-  randomUUID: crypto.randomUUID,
-  getRandomValues: crypto.webcrypto.getRandomValues.bind(crypto.webcrypto),
 };
 export { real };
 
@@ -284,8 +281,7 @@ export function installTime(): void {
       return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-4${hex.slice(13, 16)}-8${hex.slice(17, 20)}-${hex.slice(20)}`;
     },
   });
-  crypto.webcrypto.getRandomValues = fill as typeof crypto.webcrypto.getRandomValues;
-  globalThis.crypto.getRandomValues = fill as typeof crypto.webcrypto.getRandomValues;
+  Object.assign(crypto.webcrypto, { getRandomValues: fill });
   syncBuiltinESMExports();
 }
 

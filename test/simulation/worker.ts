@@ -11,6 +11,8 @@ import { installTime, real } from "./time.ts";
 export interface Order {
   seed: number;
   without?: number[];
+  /** Of these kinds of actors and faults, where there are any of them in the list. */
+  only?: string[];
   /** Sends every event back. */
   isTraced?: boolean;
 }
@@ -45,10 +47,10 @@ process.on("message", (order: Order) => void report(order));
 process.on("disconnect", () => process.exit(0));
 process.send?.("ready");
 
-async function report({ seed, without, isTraced = false }: Order): Promise<void> {
+async function report({ seed, without, only, isTraced = false }: Order): Promise<void> {
   const from = real.now();
   const cpu = process.cpuUsage();
-  const plan = planOf(seed, without);
+  const plan = planOf(seed, without, only);
   const { world, broken } = await play(plan, place, isTraced);
   const used = process.cpuUsage(cpu);
   const { timeline, database } = world;

@@ -11,6 +11,7 @@ import {
   EndpointSilent,
   respond,
   SimulatedChain,
+  type Block,
   type MineOptions,
 } from "./chain/chain.ts";
 import { Database, type Backends } from "./database.ts";
@@ -74,6 +75,50 @@ export interface Intent {
   isForgotten?: boolean;
 }
 
+/** An outside payer's payment, and what the sellers that presented it were answered. */
+export interface Presented {
+  who: string;
+  from: Address;
+  to: Address;
+  amountAtomic: bigint;
+  nonce: string;
+  claims: Claim[];
+  /** The payer has the money, signed well, and nobody interferes: in a world without faults it must be paid in time. */
+  isGood: boolean;
+  /** When it was first presented. */
+  atMs: number;
+}
+
+export interface Claim {
+  /** The same for requests with the same key, and different for all others. */
+  caller: string;
+  body: Record<string, unknown>;
+  /** No answer arrived. */
+  isLost: boolean;
+  /** The newest block when the answer arrived. */
+  block: number;
+}
+
+/** What an agent wanted to buy once, with one key. */
+export interface Purchase {
+  who: string;
+  from: Address;
+  to: Address;
+  /** What the seller asked for, each time. No other purchase has one of these amounts. */
+  prices: bigint[];
+  /** Every final answer: there are several when the agent asked again after the first. */
+  answers: {
+    isPaid: boolean;
+    amount: string;
+    txHash: string | null;
+    text: string;
+    block: number;
+  }[];
+  /** The seller's actions for a paid request that may be carried out once only. */
+  actions: number;
+  isSafe: boolean;
+}
+
 /** Somebody outside the service: an agent, an owner, a seller. Its code never crashes. */
 export class Client implements Actor {
   readonly name: string;
@@ -99,8 +144,18 @@ export class World {
   /** Processes that were killed, for their logs. */
   readonly dead: Service[] = [];
   readonly agents: readonly KnownAgent[];
+  /** One that every configuration has. */
+  readonly relayer = [...RELAYERS][0] as Hex;
   /** What was asked for, and what was answered. */
   readonly intents: Intent[] = [];
+  /** Outside payers' payments that sellers presented. */
+  readonly presented: Presented[] = [];
+  /** What agents bought from sellers. */
+  readonly purchases: Purchase[] = [];
+  /** Every transaction that used an authorization in a block, also in one that was removed later. */
+  readonly uses = new Map<string, Set<Hex>>();
+  /** Nothing disturbs the service. */
+  isCalm = false;
   /** What actors did not expect. */
   readonly failures: string[] = [];
   /** What owners and agents did, for the invariants. */
@@ -244,7 +299,7 @@ export class World {
   async untilAnswered(intent: Intent, call: Call, tries = 60): Promise<Answer | Lost> {
     const client = currentActor() as Client;
     let answer: Answer | Lost = NO_ANSWER;
-    for (let count = 0; count < tries; ) {
+    for (let count = 0; count < tries;) {
       const service = this.anyService();
       if (service) count += 1;
       answer = service ? await this.request(client, service, call, this.patienceMs()) : NO_ANSWER;
@@ -321,7 +376,10 @@ export class World {
       while (service.callers.size > 0) await pause(200);
     };
     const closed = inside(service, () => service.host.close(drained));
-    await Promise.race([closed.catch((error: unknown) => void service.thrown.push(error)), pause(STOPPING_MS)]);
+    await Promise.race([
+      closed.catch((error: unknown) => void service.thrown.push(error)),
+      pause(STOPPING_MS),
+    ]);
     if (service.isGone) return;
     service.isGone = true;
     for (const fail of [...service.callers]) fail();
@@ -371,11 +429,22 @@ export class World {
     this.timeline.after(2_000, undefined, "block", () => {
       if (this.isMining) {
         const block = this.chain.mine(this.mining);
+        this.#noteUses(block);
         if (block.mined.length > 0)
           this.timeline.note(`block ${block.number} with ${block.mined.length} transactions`);
       }
       this.#planBlock();
     });
+  }
+
+  #noteUses({ mined }: Block): void {
+    for (const { transaction, effects } of mined)
+      for (const effect of effects) {
+        if (effect.kind !== "used") continue;
+        const key = useKey(effect.from, effect.nonce);
+        const known = this.uses.get(key) ?? new Set();
+        this.uses.set(key, known.add(transaction.hash));
+      }
   }
 
   /** The scheduled jobs of every minute, by one of the processes. */
@@ -416,6 +485,7 @@ function configOf(url: string, lanes: number): Config {
 export const RELAYERS: ReadonlySet<Hex> = new Set(
   RELAYER_KEYS.map((key) => privateKeyToAddress(key).toLowerCase() as Hex),
 );
+export const useKey = (from: string, nonce: string): string => `${from} ${nonce}`.toLowerCase();
 
 export const pause = (ms: number): Promise<void> =>
   new Promise((resolve) => void setTimeout(resolve, ms));
@@ -424,7 +494,7 @@ const NO_ANSWER: Lost = { status: 0, body: { code: "no process" } };
 export const isOutcome = ({ status, body }: Answer | Lost): boolean =>
   status !== 0 && !COME_AGAIN.has(String(body["code"] ?? ""));
 /** Not an outcome: the same request is sent again, with the same key. */
-const COME_AGAIN = new Set([
+export const COME_AGAIN = new Set([
   "idempotency_in_progress",
   "payment_status_unknown",
   "chain_unavailable",

@@ -77,7 +77,10 @@ async function collect(
       intent.outcome = answer.status === 200 ? "paid" : "not paid";
       break;
     }
-    const { approvalId, idempotencyKey } = answer.body as { approvalId: string; idempotencyKey: string };
+    const { approvalId, idempotencyKey } = answer.body as {
+      approvalId: string;
+      idempotencyKey: string;
+    };
     deciding ??= decide(approvalId);
     // With the key that the answer names, or as before.
     if (world.random.next() < 0.5) headers = { "idempotency-key": idempotencyKey };
