@@ -383,6 +383,20 @@ t.test("what a block may contain", async (t) => {
   t.equal(mine().mined.length, 1, "the second does not fit by its limit");
   t.equal(mine().mined.length, 1);
   t.equal(chain.transactionsOf(relayer.address).length, 5);
+  for (const [nonce, gas] of [
+    [5, 100_000n],
+    [6, 290_000n],
+    [7, 30_000n],
+  ] as const)
+    send(await sign({ nonce, gas }));
+  t.equal(mine().mined.length, 1, "nothing overtakes what does not fit");
+  t.equal(mine().mined.length, 2);
+  const poor = testAccount(13);
+  chain.fund(poor.address, 21_000n * 6n * GWEI);
+  send(await sign({ nonce: 0, gas: 21_000n }, poor));
+  chain.fund(poor.address, -21_000n * 5n * GWEI);
+  chain.setBaseFee(GWEI / 100n);
+  t.equal(mine().mined.length, 0, "nor what cannot be paid");
 });
 
 t.test("a reorganisation: what returns, what is lost, and what stays", async (t) => {
@@ -416,6 +430,38 @@ t.test("a reorganisation: what returns, what is lost, and what stays", async (t)
   t.equal(mine().mined.length, 0);
   t.equal([...chain.ends()].length, 0);
   t.equal(chain.nativeBalanceOf(relayer.address), 10_000n * 10n ** 18n, "no gas was paid");
+});
+
+t.test("an endpoint that does not know of a reorganisation", async (t) => {
+  const { chain, mine, send, endpoint } = world();
+  const [one, two] = [await payment(), await payment({ nonce: 1 })];
+  const first = send(one.raw);
+  mine();
+  const second = send(two.raw);
+  const removed = mine();
+  const [left] = chain.endpoints;
+  if (!left) throw new Error("there are three");
+  left.ignoresReorganisations = true;
+  chain.reorganise(1, { drop: "all" });
+  const [old, current] = [endpoint(0), endpoint(1)];
+  t.match(await receiptOf(old, second), { blockHash: removed.hash });
+  t.equal(await receiptOf(current, second), null);
+  t.ok(await old.call("eth_getBlockByHash", [removed.hash, false]));
+  t.same(await reads.readAuthorizationStates(old, [one.signed, two.signed], 2n), [true, true]);
+  t.same(await reads.readAuthorizationStates(current, [one.signed, two.signed], 2n), [true, false]);
+  t.same(await reads.readBalances(old, LOCAL_USDC, [payee], 1n), [1_000n]);
+  t.same(await reads.findAuthorizationUse(old, two.signed, { from: 0n, to: 2n }), [second]);
+  t.equal(await reads.readNonce(old, relayer.address, "latest"), 2n);
+  t.equal(await reads.readNonce(current, relayer.address, "latest"), 1n);
+  t.equal(await kindOf(() => send(two.raw)), "nonce_too_low", "it is mined there");
+  send(two.raw, 1);
+  mine();
+  t.equal(BigInt(await old.call<Hex>("eth_blockNumber", [])), 2n, "it gets no other blocks");
+  t.match(await receiptOf(current, second), { blockNumber: "0x3" });
+  left.ignoresReorganisations = false;
+  t.match(await receiptOf(old, second), { blockNumber: "0x3" });
+  t.match(await receiptOf(old, first), { blockNumber: "0x1" });
+  t.equal(await old.call("eth_getBlockByHash", [removed.hash, false]), null);
 });
 
 t.test("third parties: a relay, a cancellation, money, a second signer", async (t) => {

@@ -15,7 +15,9 @@ const hasItsOwnWorld = {
   name: "has-its-own-world",
   setup(build) {
     build.onResolve({ filter: /^(pg|undici)$/ }, ({ path, importer }) =>
-      importer.startsWith(HERE) ? { path, external: true } : { path: join(HERE, REPLACED[path]) },
+      importer.startsWith(HERE)
+        ? { path, external: true }
+        : { path: join(HERE, REPLACED[path] ?? path) },
     );
     build.onResolve({ filter: /generated\/prisma\/client\.ts$/ }, ({ importer }) =>
       importer === USES_PRISMA ? { path: join(HERE, "prisma-client.ts") } : undefined,

@@ -1,7 +1,7 @@
 // The database of a world: the real Postgres, with the world's time. A statement takes effect at one moment of the world
 // and its response arrives at a later one; between the two a process or a connection may be lost. Statements take effect
 // one after the other, so the order of the events decides everything.
-import pg from "pg";
+import { Client, DatabaseError, Query } from "pg";
 import { outside, real, type Actor, type Event, type Timeline } from "./time.ts";
 
 export interface Statement {
@@ -22,7 +22,7 @@ interface Receiver {
 
 /** A real connection, kept from world to world: a new one costs Postgres more than a whole world. */
 interface Backend {
-  client: pg.Client;
+  client: Client;
   pid: number;
   /** Receives what statements announce with pg_notify. */
   onNotify: (channel: string, payload: string) => void;
@@ -33,17 +33,17 @@ export class Backends {
   readonly #url: string;
   readonly #free = new Map<string, Backend[]>();
   /** Looks for locks, and cancels statements. */
-  readonly monitor: pg.Client;
+  readonly monitor: Client;
   /** Results that are always the same: a connection asks for them when it opens, and to show that it lives. */
   readonly constants = new Map<string, unknown>();
 
-  private constructor(url: string, monitor: pg.Client) {
+  private constructor(url: string, monitor: Client) {
     this.#url = url;
     this.monitor = monitor;
   }
 
   static async open(url: string): Promise<Backends> {
-    const monitor = new pg.Client({ connectionString: url });
+    const monitor = new Client({ connectionString: url });
     await monitor.connect();
     return new Backends(url, monitor);
   }
@@ -52,7 +52,7 @@ export class Backends {
     const free = this.#free.get(settings)?.pop();
     if (free) return free;
     const options = [settings, ...NO_REAL_TIMEOUTS].join(" ");
-    const client = new pg.Client({ connectionString: this.#url, options });
+    const client = new Client({ connectionString: this.#url, options });
     client.on("error", () => undefined);
     await client.connect();
     await client.query({
@@ -85,7 +85,7 @@ export class Backends {
 const CLOCK = "sim.clock";
 
 /** A statement together with the time at which it runs: both are sent at once. */
-class TimedQuery extends (pg.Query as unknown as new (config: object, done: Done) => WireQuery) {
+class TimedQuery extends (Query as unknown as new (config: object, done: Done) => WireQuery) {
   readonly #micros: string;
   #isTimeSet = false;
 
@@ -203,7 +203,7 @@ export class Database {
 
   /** Loses the connections that match, as a failed network or server does. */
   cut(isCut: (session: Session) => boolean = () => true): void {
-    for (const session of [...this.#sessions]) if (isCut(session)) session.lose();
+    for (const session of this.#sessions) if (isCut(session)) session.lose();
   }
 
   /** The statement takes effect now, or as soon as it gets its locks. */
@@ -294,7 +294,7 @@ export class Database {
 
   /** The end of a world: no connection and no transaction is left. */
   async close(): Promise<void> {
-    for (const session of [...this.#sessions]) session.end();
+    for (const session of this.#sessions) session.end();
     await this.#settle();
   }
 }
@@ -314,7 +314,7 @@ const refused = (): Error =>
   Object.assign(new Error("connect ECONNREFUSED 127.0.0.1:5432"), { code: "ECONNREFUSED" });
 
 const fatal = (code: string, message: string): Error => {
-  const error = new pg.DatabaseError(message, message.length, "error");
+  const error = new DatabaseError(message, message.length, "error");
   return Object.assign(error, { code, severity: "FATAL" });
 };
 
@@ -429,7 +429,7 @@ export class Session {
     }
   }
 
-  async #begin(client: pg.Client, text: string): Promise<unknown> {
+  async #begin(client: Client, text: string): Promise<unknown> {
     const { micros } = this.database;
     this.#isInTransaction = true;
     const settings = `set_config('sim.began', '${micros}', true), set_config('${CLOCK}', '${micros}', false)`;

@@ -25,20 +25,46 @@ const EXPLAINED: Readonly<Record<string, (world: World) => boolean>> = {
 
 /** Error logs, which alert somebody, and what explains them. */
 const ALARMS: readonly [RegExp, (world: World) => boolean][] = [
-  [/^corrected an outcome/, isReorganised],
+  [/^corrected an outcome/, (world) => isReorganised(world) || world.sales.isRelayedLater],
+  [/^it is not known whether a settlement was accepted/, ({ faults }) => faults.size > 0],
+  [/^a settlement was accepted, but its outcome could not/, ({ faults }) => faults.size > 0],
   [/^a reorganisation removed a block/, isReorganised],
   [/^a foreign transaction used one of our nonces/, isAfter("nonceTaken")],
   [/cannot pay its gas|^No gas/, isAfter("relayersUnfunded")],
-  [/^the token accepts transfers without effect/, isAfter("endpointLies")],
+  [/^the token accepts transfers without effect/, isLied],
+  [/^payments wait for chain data/, isLied],
 ];
 
 function isReorganised({ deepestReorganisation }: World): boolean {
   return deepestReorganisation > 0;
 }
+/** An endpoint hid what the chain has. */
+function isLied({ faults }: World): boolean {
+  return ["endpointLies", "blindReturn", "staleReturn", "reorganisation"].some((fault) =>
+    faults.has(fault),
+  );
+}
 /** Deeper than what counts as final. */
 function isDeep({ deepestReorganisation }: World): boolean {
   return deepestReorganisation > 2;
 }
+
+/** One endpoint, one process, some connections: there are others. */
+const WORKED_AROUND = new Set([
+  "clocks",
+  "connectionsCut",
+  "copied",
+  "crash",
+  "crashAtStep",
+  "deployment",
+  "endpointLies",
+  "methodsMissing",
+  "nonceTaken",
+  "poolEmptied",
+  "reorganisation",
+  "responsesLost",
+]);
+const PATIENCE_MS = 60_000;
 
 const SETTLED = new Set(["payment.settled", "withdrawal.settled", "agent.funded"]);
 
@@ -109,6 +135,16 @@ export const ENGINE_INVARIANTS: Readonly<
     ]);
   },
 
+  /** What was final is never taken back, unless more blocks are replaced than count as final. */
+  async final(world, sql) {
+    if (isDeep(world)) return [];
+    const { rows } = await sql.query<{ id: string; kind: string }>(
+      `SELECT settlement_id AS id, kind FROM settlement_corrections
+        WHERE before->>'finalAt' IS NOT NULL AND before->>'status' IN ('settled', 'expired')`,
+    );
+    return rows.map(({ id, kind }) => `${id} was final, and was corrected: ${kind}`);
+  },
+
   /** The last notification of a payment says what the payment says. */
   async notifications(_world, sql) {
     const { rows } = await sql.query<{
@@ -168,6 +204,16 @@ export const ENGINE_INVARIANTS: Readonly<
       return SECRETS.some((secret) => shown.includes(secret))
         ? [`${name} logs a secret: ${shown.slice(0, 300)}`]
         : [];
+    });
+  },
+
+  /** Faults that the service works around cost no payment, and little time. */
+  resilience({ intents, faults }) {
+    if ([...faults].some((fault) => !WORKED_AROUND.has(fault))) return [];
+    return intents.flatMap(({ who, answers, tookMs = 0 }) => {
+      const code = String(answers.at(-1)?.body["code"] ?? "");
+      if (code === "settlement_failed") return [`${who} failed without a reason`];
+      return tookMs > PATIENCE_MS ? [`${who} took ${(tookMs / 1_000).toFixed(0)} s`] : [];
     });
   },
 

@@ -36,6 +36,15 @@ export interface Answer {
   body: Record<string, unknown>;
 }
 
+/** No answer arrived: the code says why. */
+export interface Lost {
+  status: 0;
+  body: Record<string, unknown>;
+}
+
+/** A text of an answer, or none. */
+export const wordOf = (value: unknown): string => (typeof value === "string" ? value : "");
+
 export interface Call {
   /** As in the route: "POST /api/agents/spend". */
   route: string;
@@ -185,9 +194,6 @@ export class Host {
         status: known.status,
         body: { ...known.extra, code: known.code, message: known.message },
       };
-    } finally {
-      Object.assign(raw, { writableFinished: true });
-      raw.emit("finish");
     }
   }
 }

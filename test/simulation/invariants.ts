@@ -1,41 +1,10 @@
 // What must be true in every world in the end, whatever happened in it.
 import type { ClientBase } from "pg";
-import type { Hex } from "viem";
+import type { Invariant } from "./kind.ts";
+import type { Intent, World } from "./world.ts";
 import { ENGINE_INVARIANTS } from "./engine-invariants.ts";
 import { OWNER_INVARIANTS } from "./owner-invariants.ts";
-import { RELAYERS, useKey, type Intent, type World } from "./world.ts";
-
-/** A payment with money, and nothing in its way, is in a block by then. */
-const GOOD_WITHIN_MS = 45_000;
-/** Refusals of accepted payments that are proven on the chain. */
-const FOREVER = new Set([
-  "invalid_exact_evm_payload_authorization_valid_before",
-  "permit2_deadline_expired",
-  "invalid_exact_evm_nonce_already_used",
-  "permit2_invalid_nonce",
-]);
-const OPEN = new Set(["settlement_pending", "unexpected_settle_error"]);
-const isRefusal = (body: Record<string, unknown>): boolean =>
-  body["success"] === false &&
-  !OPEN.has(String(body["errorReason"])) &&
-  body["errorReason"] !== "duplicate_settlement";
-
-const atomicOf = (decimal: string): bigint => BigInt(Math.round(Number(decimal) * 1e6));
-
-const usesIn = (chain: World["chain"]) =>
-  [...chain.ends()].flatMap((end) =>
-    end.kind === "used"
-      ? [
-          {
-            ...end,
-            key: useKey(end.from, end.nonce),
-            timestampSeconds: chain.ledger.blocks[end.block]?.timestampSeconds ?? 0,
-          },
-        ]
-      : [],
-  );
-
-export type Invariant = (world: World, sql: ClientBase) => Promise<string[]> | string[];
+import { SELLER_INVARIANTS, usesIn } from "./seller-invariants.ts";
 
 const INVARIANTS: Readonly<Record<string, Invariant>> = {
   /** Nobody is told "paid" for money that did not move, or "not paid" for money that did; and nobody pays twice. */
@@ -105,75 +74,6 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
     );
   },
 
-  /** A payment of an outside payer unlocks one resource at most, and only if it moved. */
-  presented({ presented, chain, uses, isCalm, timeline }) {
-    const all = usesIn(chain);
-    return presented.flatMap(({ who, from, to, amountAtomic, nonce, claims, isGood, atMs }) => {
-      const use = all.find(
-        (each) => each.key === useKey(from, nonce) && each.to === to && each.value === amountAtomic,
-      );
-      const broken: string[] = [];
-      const successes = claims.filter(({ body }) => body["success"] === true);
-      const winners = new Set(successes.map(({ caller }) => caller));
-      if (winners.size > 1) broken.push(`${who} was a success for ${[...winners].join(" and ")}`);
-      if (winners.size > 0 && !use)
-        broken.push(`${who} was answered as a success, and nothing moved`);
-      for (const { body } of successes)
-        if (uses.get(useKey(from, nonce))?.has(body["transaction"] as Hex) !== true)
-          broken.push(
-            `${who} was a success in ${String(body["transaction"])}, which did not pay it`,
-          );
-      for (const { body, block } of claims) {
-        const reason = String(body["errorReason"] ?? "");
-        const isProven = body["paymentId"] !== undefined && FOREVER.has(reason);
-        if (isProven && use && use.block > block)
-          broken.push(
-            `${who} was refused for ever (${reason}) in block ${block}, and moved in block ${use.block}`,
-          );
-      }
-      // Nobody waits for it, and nobody else moved it.
-      const isRefused = claims.every(({ body, isLost }) => !isLost && isRefusal(body));
-      const last = Math.max(...claims.map(({ block }) => block));
-      if (isRefused && claims.length > 0 && use && RELAYERS.has(use.sender) && use.block > last)
-        broken.push(`${who} was refused to all, and we moved it`);
-      if (isGood && isCalm) {
-        const lateMs = use ? use.timestampSeconds * 1_000 - atMs : Number.POSITIVE_INFINITY;
-        if (lateMs > GOOD_WITHIN_MS)
-          broken.push(
-            `${who} is good, and ${use ? `moved after ${lateMs / 1_000} s` : "did not move"}: ${JSON.stringify(claims.at(-1)?.body).slice(0, 200)}`,
-          );
-      }
-      return broken;
-    });
-  },
-
-  /** An agent pays once for what it bought once, and is answered what became of it. */
-  purchases({ purchases, chain, uses }) {
-    const all = usesIn(chain);
-    return purchases.flatMap(({ who, from, to, prices, answers, actions, isSafe }) => {
-      const paid = all.filter(
-        (use) => use.from === from && use.to === to && prices.includes(use.value),
-      );
-      const broken: string[] = [];
-      const [use] = paid;
-      if (paid.length > 1) broken.push(`${who} was paid ${paid.length} times`);
-      if (answers.length === 0) broken.push(`${who} has no outcome`);
-      if (!isSafe && actions > 1)
-        broken.push(`${who} was carried out ${actions} times by the seller`);
-      for (const { isPaid, amount, txHash, text } of answers) {
-        if (!isPaid && use)
-          broken.push(`${who} was answered "not paid", and the money moved: ${text}`);
-        if (!isPaid) continue;
-        if (!use) broken.push(`${who} was answered "paid", and nothing moved: ${text}`);
-        else if (atomicOf(amount) !== use.value)
-          broken.push(`${who} was answered ${amount} for ${use.value}`);
-        else if (uses.get(use.key)?.has(txHash as Hex) !== true)
-          broken.push(`${who} was answered as paid in ${txHash}, which did not pay it`);
-      }
-      return broken;
-    });
-  },
-
   /** What agents' wallets paid is in the ledger, and nothing else is. */
   async payments({ chain, agents }, sql) {
     const { rows } = await sql.query<{
@@ -218,16 +118,17 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
   },
 
   /** A handler throws only refusals of the service. */
-  handlers({ services, dead }) {
+  handlers({ services, dead, faults }) {
     return [...services, ...dead].flatMap(({ name, thrown, failed }) => [
-      ...thrown.map(
-        (error) => `${name} threw ${error instanceof Error ? error.stack : String(error)}`,
-      ),
-      ...(failed === undefined ? [] : [`${name} did not start: ${String(failed)}`]),
+      ...thrown.map((error) => `${name} threw ${describe(error)}`),
+      ...(failed === undefined || faults.size > 0
+        ? []
+        : [`${name} did not start: ${describe(failed)}`]),
     ]);
   },
 
   ...OWNER_INVARIANTS,
+  ...SELLER_INVARIANTS,
 
   actors: ({ failures }) => failures,
   ...ENGINE_INVARIANTS,
@@ -255,3 +156,6 @@ export async function brokenIn(world: World, sql: ClientBase): Promise<string[]>
     for (const text of await holds(world, sql)) broken.push(`${name}: ${text}`);
   return broken;
 }
+
+const describe = (error: unknown): string =>
+  error instanceof Error ? (error.stack ?? error.message) : JSON.stringify(error);

@@ -1,6 +1,6 @@
 // What must be true of the rules that owners set, and of what they and their agents did.
 import type { ClientBase } from "pg";
-import type { Invariant } from "./invariants.ts";
+import type { Invariant } from "./kind.ts";
 import type { PayeeRule, RuleName } from "./records.ts";
 import type { World } from "./world.ts";
 
@@ -145,8 +145,8 @@ export const OWNER_INVARIANTS: Readonly<Record<string, Invariant>> = {
   },
 
   /** The chain refuses no payment for lack of money: what is accepted is in the wallet. */
-  async funds({ isMoneyCertain }, sql) {
-    if (!isMoneyCertain) return [];
+  async funds({ faults }, sql) {
+    if (MONEY_IS_UNCERTAIN.some((kind) => faults.has(kind))) return [];
     const { rows } = await sql.query<{ id: string; why: string }>(
       `SELECT s.id, s.error_message AS why FROM settlements s JOIN payments p ON p.id = s.id
         WHERE s.status IN ('failed', 'expired') AND s.error_message ILIKE '%exceeds balance%'`,
@@ -172,6 +172,8 @@ export const OWNER_INVARIANTS: Readonly<Record<string, Invariant>> = {
   },
 };
 
+/** A wallet may have less than an endpoint said, or than it had in a block that was removed. */
+const MONEY_IS_UNCERTAIN = ["reorganisation", "deepReorganisation", "endpointLies"];
 /** Of an order that was sent with one key only. */
 const REFUSED = new Set([
   "signature_expired",

@@ -1,11 +1,11 @@
 // Takes the place of the module `pg` in the simulated service: each connection of a simulated process stands for a real
 // one that stays open between worlds. When a statement runs, and when its response arrives, is up to the world.
 import { EventEmitter } from "node:events";
-import pg from "pg";
+import { escapeIdentifier, escapeLiteral, Pool as RealPool } from "pg";
 import { currentActor, type Actor } from "./time.ts";
 import { databaseOf, type Session, type Statement } from "./database.ts";
 
-export const { DatabaseError, TypeOverrides, types, defaults, Query, Result, escapeLiteral } = pg;
+export { DatabaseError, TypeOverrides, types, defaults, Query, Result } from "pg";
 
 /** The part of a connection that the service looks at: the bytes of its socket. */
 class Wire extends EventEmitter {
@@ -27,6 +27,17 @@ interface Config {
   options?: string;
   types?: unknown;
   application_name?: string;
+}
+
+/** For callers with a callback. */
+async function settle(work: Promise<unknown>, done: Callback | (() => void)): Promise<void> {
+  let failure: Error | null = null;
+  try {
+    await work;
+  } catch (error) {
+    failure = error as Error;
+  }
+  done(failure);
 }
 
 type Callback = (error: Error | null, result?: unknown) => void;
@@ -71,10 +82,7 @@ export class Client extends EventEmitter {
         return this;
       });
     if (!done) return connecting;
-    connecting.then(
-      () => done(null),
-      (error: Error) => done(error),
-    );
+    void settle(connecting, done);
   }
 
   query(
@@ -155,23 +163,21 @@ export class Client extends EventEmitter {
       else this.once("drain", () => this.#lose(new Error("Connection terminated")));
     });
     if (!done) return ended;
-    ended.then(done, done);
+    void settle(ended, done);
   }
 
   ref(): void {}
   unref(): void {}
   escapeIdentifier(text: string): string {
-    return pg.escapeIdentifier(text);
+    return escapeIdentifier(text);
   }
   escapeLiteral(text: string): string {
-    return pg.escapeLiteral(text);
+    return escapeLiteral(text);
   }
 }
 
-export class Pool extends pg.Pool {
+export class Pool extends RealPool {
   constructor(options: object) {
     super({ Client, ...options } as never);
   }
 }
-
-export default { ...pg, Client, Pool };

@@ -3,36 +3,28 @@
 import { Random } from "../helpers/random.ts";
 import { ACTORS } from "./actors/index.ts";
 import { FAULTS } from "./faults/index.ts";
-import type { World } from "./world.ts";
-
-/** A kind of actor or fault. */
-export interface Kind {
-  /** How often it is chosen, compared with the others of its list. */
-  weight: number;
-  /** Resolves when it has done everything. It runs as a client of the world: its timers are virtual. */
-  play(world: World, item: Item): Promise<void>;
-}
-
-export interface Item {
-  kind: string;
-  /** When it begins. */
-  atMs: number;
-  /** Its own choices. */
-  random: Random;
-}
+import type { Item, Kind } from "./kind.ts";
 
 export interface Plan {
   seed: number;
   /** How many processes serve at the beginning. */
   services: number;
+  /** How many of the agents act: the fewer, the more they do at once. */
+  agents: number;
   actors: Item[];
   faults: Item[];
+  /** No process runs for hours, so that the windows of limits pass; then others act. */
+  night?: { ms: number; actors: Item[] };
 }
+
+const HOUR_MS = 3_600_000;
+/** A little less and a little more than the windows of limits: a day, an hour, a week, a month. */
+const NIGHTS_HOURS = [24, 24, 24, 1, 168, 720];
 
 /** All items begin within this time. */
 const BUSY_MS = 12_000;
 
-/** `only`: of these kinds, where a list has any of them. */
+/** `only`: of these kinds, if there are any. */
 export function planOf(
   seed: number,
   without: readonly number[] = [],
@@ -47,18 +39,31 @@ export function planOf(
       atMs: Math.floor(random.next() * BUSY_MS),
       random: new Random(random.int(0, 2 ** 31)),
       number: (number += 1),
-    })).filter((item) => !without.includes(item.number));
+    })).filter((item) => item.kind !== "" && !without.includes(item.number));
   const actors = items(ACTORS, random.int(1, 4));
   const faults = items(FAULTS, random.int(0, 3));
-  return { seed, services, actors, faults };
+  const agents = random.pick([1, 1, 2, 4, 4]);
+  const hasNight = random.next() < 0.12;
+  if (!hasNight) return { seed, services, agents, actors, faults };
+  const lasts = random.pick(NIGHTS_HOURS) + 0.05 - random.next();
+  const morning = items(ACTORS, random.int(1, 3));
+  return {
+    seed,
+    services,
+    agents,
+    actors,
+    faults,
+    night: { ms: Math.max(0.1, lasts) * HOUR_MS, actors: morning },
+  };
 }
 
 function among(
   kinds: Readonly<Record<string, Kind>>,
   only: readonly string[],
 ): Readonly<Record<string, Kind>> {
-  const named = Object.entries(kinds).filter(([name]) => only.includes(name));
-  return named.length > 0 ? Object.fromEntries(named) : kinds;
+  return only.length === 0
+    ? kinds
+    : Object.fromEntries(Object.entries(kinds).filter(([name]) => only.includes(name)));
 }
 
 function chosen(kinds: Readonly<Record<string, Kind>>, random: Random): string {

@@ -5,7 +5,8 @@ import type { Backends } from "./database.ts";
 import { FAULTS } from "./faults/index.ts";
 import { Random } from "../helpers/random.ts";
 import { brokenIn } from "./invariants.ts";
-import type { Item, Plan } from "./plan.ts";
+import type { Item } from "./kind.ts";
+import type { Plan } from "./plan.ts";
 import type { PayeeRule, RuleName } from "./records.ts";
 import { inside } from "./time.ts";
 import { Client, World } from "./world.ts";
@@ -32,15 +33,15 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
   const { backends, agents, url } = place;
   await backends.monitor.query("SELECT sim.reset()");
   const world = new World(plan.seed, backends, agents, url);
+  world.active = agents.slice(0, plan.agents);
   const { timeline } = world;
   if (isTraced)
     timeline.watchers.add(({ label, actor }) => timeline.note(`${actor?.name ?? "-"} ${label}`));
-  world.isCalm = plan.faults.length === 0;
   world.renewIds();
   const funds = new Random(plan.seed ^ 0xf00d);
   for (const { wallet, id, dailyLimit, payees } of agents) {
     // Some wallets have less than they may spend.
-    world.chain.mint(wallet, funds.next() < 0.25 ? BigInt(funds.int(1, 20)) * 100_000n : FUNDS);
+    world.chain.mint(wallet, funds.next() < 0.35 ? BigInt(funds.int(1, 20)) * 100_000n : FUNDS);
     const none = ["weeklyLimit", "monthlyLimit", "perPaymentLimit", "paymentsPerHour"] as const;
     const first = world.records.rules.begin(
       id,
@@ -56,33 +57,47 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
     first.overMs = 0;
   }
   for (let count = 0; count < plan.services; count += 1) world.startService();
-  let open = 0;
+  const playing = new Set<Client>();
   const begin = (item: Item, number: number, kinds: typeof ACTORS): void => {
     const kind = kinds[item.kind];
     if (!kind) throw new Error(`there is no ${item.kind}`);
     const client = new Client(timeline, `${item.kind} ${number + 1}`);
-    open += 1;
+    playing.add(client);
     timeline.after(item.atMs, client, "begins", () => {
       if (kinds === FAULTS) {
         timeline.note(`FAULT ${item.kind}`);
         world.faults.add(item.kind);
       }
       const ended = (error?: unknown): void => {
-        open -= 1;
-        if (error !== undefined) world.failures.push(`${client.name} failed: ${String(error)}`);
+        playing.delete(client);
+        if (error !== undefined)
+          world.failures.push(
+            `${client.name} failed: ${error instanceof Error ? error.message : JSON.stringify(error)}`,
+          );
       };
       inside(client, () => kind.play(world, item)).then(() => ended(), ended);
     });
   };
+  /** Until the actors have their answers, and everything has an outcome. */
+  const end = async (): Promise<void> => {
+    const actorsUntilMs = timeline.nowMs + ACTORS_MS;
+    while (playing.size > 0 && timeline.nowMs < actorsUntilMs)
+      await timeline.runUntil(timeline.nowMs + LOOK_MS);
+    world.heal();
+    const untilMs = timeline.nowMs + PATIENCE_MS;
+    while (timeline.nowMs < untilMs && (await isOpen(world, backends)))
+      await timeline.runUntil(timeline.nowMs + LOOK_MS);
+  };
   for (const [number, item] of plan.actors.entries()) begin(item, number, ACTORS);
   for (const [number, item] of plan.faults.entries()) begin(item, number, FAULTS);
-  const actorsUntilMs = timeline.nowMs + ACTORS_MS;
-  while (open > 0 && timeline.nowMs < actorsUntilMs)
-    await timeline.runUntil(timeline.nowMs + LOOK_MS);
-  world.heal();
-  const untilMs = timeline.nowMs + PATIENCE_MS;
-  while (timeline.nowMs < untilMs && (await isOpen(world, backends)))
-    await timeline.runUntil(timeline.nowMs + LOOK_MS);
+  await end();
+  if (plan.night) {
+    await world.sleep(plan.night.ms);
+    for (let count = 0; count < plan.services; count += 1) world.startService();
+    for (const [number, item] of plan.night.actors.entries())
+      begin(item, plan.actors.length + number, ACTORS);
+    await end();
+  }
   const broken = await brokenIn(world, backends.monitor);
   await world.close();
   return { world, broken };

@@ -1,7 +1,6 @@
 // What owners and agents did, and what they were answered: the invariants compare it with the ledger and the chain.
 import type { Address, Hex } from "viem";
-import type { Answer } from "./host.ts";
-import type { Lost } from "./world.ts";
+import type { Answer, Lost } from "./host.ts";
 
 /** A rule of an agent. Null: no limit; a payee that is not allowed is null, too. */
 export type RuleName =

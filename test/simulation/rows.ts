@@ -1,10 +1,10 @@
 // Each world starts from the same rows.
-import pg from "pg";
+import { Client } from "pg";
 import type { KnownAgent } from "./agents.ts";
 
 /** Keeps the present rows as those from which each world starts, and makes the function that restores them. */
 export async function keepRows(url: string, agents: readonly KnownAgent[]): Promise<void> {
-  const client = new pg.Client({ connectionString: url });
+  const client = new Client({ connectionString: url });
   await client.connect();
   try {
     // The audit refuses to forget, also when triggers are off; between worlds it has to.

@@ -4,8 +4,8 @@
 //   npm run simulate -- --seeds 1000 --from 500 from another seed on
 //   npm run simulate -- --seed 17               one seed, step by step
 //   npm run simulate -- --seed 17 --without 2,5 the same without these items of its plan
-//   npm run simulate -- --seeds 100 --list      a line for each seed
 //   npm run simulate -- --only seller,crash     other worlds, with these kinds of actors and faults only
+//   npm run simulate -- --seeds 100 --list      a line for each seed
 //   npm run simulate -- --plant NAME            with a known past defect in the service
 import { parseArgs } from "node:util";
 import { withSimulation, type Simulation } from "./simulation.ts";

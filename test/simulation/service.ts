@@ -15,6 +15,7 @@ import custody from "../../server/plugins/custody/index.ts";
 import facilitator from "../../server/plugins/facilitator/index.ts";
 import listings from "../../server/plugins/listings/index.ts";
 import guardrails from "../../server/plugins/guardrails/index.ts";
+import merchants from "../../server/plugins/merchants/index.ts";
 import orders from "../../server/plugins/orders/index.ts";
 import owners from "../../server/plugins/owners/index.ts";
 import payments from "../../server/plugins/payments/index.ts";
@@ -46,6 +47,7 @@ const MODULES: unknown[] = [
   payments,
   withdrawals,
   facilitator,
+  merchants,
   listings,
   x402Client,
 ];
@@ -84,6 +86,7 @@ export class Service implements Actor {
       knownRoutes: [],
       jobs: this.#jobs(),
       countFor: () => undefined,
+      isAdmittedMerchant: () => false,
       functions: { assertInstalled: () => undefined },
     });
   }
@@ -92,10 +95,12 @@ export class Service implements Actor {
     return this.host.app;
   }
 
-  start(): void {
+  /** `onFailed`: as a process that exits because it cannot start. */
+  start(onFailed: () => void): void {
     inside(this, () => {
       this.#start().catch((error: unknown) => {
         this.failed = error;
+        onFailed();
       });
     });
   }

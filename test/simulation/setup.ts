@@ -1,6 +1,6 @@
 // The database of the worlds: migrated like any other, with functions that tell the world's time. Each world starts from
 // the same rows.
-import pg from "pg";
+import { Client } from "pg";
 import { migrate } from "../../server/infra/db/migrate.ts";
 
 /** In the place of Postgres' own: the search path finds these first. */
@@ -23,7 +23,7 @@ const SIM_SCHEMA = `
     BEGIN RAISE NOTICE USING MESSAGE = channel, DETAIL = payload, HINT = 'sim.clock'; END $$;`;
 
 export async function prepareDatabase(url: string, functionsDirectory: URL): Promise<void> {
-  const client = new pg.Client({ connectionString: url });
+  const client = new Client({ connectionString: url });
   await client.connect();
   try {
     await client.query(SIM_SCHEMA);

@@ -8,17 +8,10 @@ import {
 import type { Address, Hex } from "viem";
 import type { Random } from "../helpers/random.ts";
 import { randomHex, relayData } from "./signed-payments.ts";
+import type { Fetched, Presented } from "./sales.ts";
 import { inside } from "./time.ts";
 import type { SimulatedRequest, SimulatedResponse } from "./undici.ts";
-import {
-  CHAIN_ID,
-  Client,
-  pause,
-  USDC,
-  type Presented,
-  type Purchase,
-  type World,
-} from "./world.ts";
+import { CHAIN_ID, Client, pause, USDC, type World } from "./world.ts";
 
 interface Proof {
   accepted: Record<string, unknown>;
@@ -72,6 +65,10 @@ const MANNERS: Readonly<Record<string, Manner>> = {
     if (shop.random.next() < 0.6) shop.collectLater(proof, 10_000);
     throw Object.assign(new Error("the seller closes the connection"), { code: "ECONNRESET" });
   },
+  "holds blocks up": (shop, proof) => {
+    void shop.collectAfterWait(proof);
+    return FAILED;
+  },
   "outlives the cancel": (shop, proof) => {
     shop.collectAfterCancel(proof);
     return FAILED;
@@ -83,19 +80,19 @@ export class Shop {
   readonly url: string;
   readonly manner: string;
   readonly #world: World;
-  readonly #purchase: Purchase;
+  readonly #fetched: Fetched;
   readonly #client: Client;
   readonly #maxTimeoutSeconds: number;
   readonly #changesItsPrice: boolean;
 
-  constructor(world: World, random: Random, purchase: Purchase) {
+  constructor(world: World, random: Random, fetched: Fetched) {
     this.#world = world;
     this.random = random;
-    this.#purchase = purchase;
+    this.#fetched = fetched;
     this.manner = random.pick(Object.keys(MANNERS));
     this.#maxTimeoutSeconds = random.int(25, 90);
     this.#changesItsPrice = random.next() < 0.15;
-    const host = `shop-${purchase.prices[0]}.test`;
+    const host = `shop-${fetched.prices[0]}.test`;
     this.#client = new Client(world.timeline, host);
     this.url = `https://${host}/paid`;
     world.network.servers.set(`https://${host}`, (request) =>
@@ -107,10 +104,10 @@ export class Shop {
     const header = request.headers["payment-signature"];
     if (header === undefined) {
       if (this.#changesItsPrice && this.random.next() < 0.5)
-        this.#purchase.prices.push(this.#world.newAmount(this.#purchase.prices[0] ?? 0n));
+        this.#fetched.prices.push(this.#world.newAmount(this.#fetched.prices[0] ?? 0n));
       return this.price();
     }
-    this.#purchase.actions += 1;
+    this.#fetched.proofs += 1;
     const proof = decodePaymentSignatureHeader(header) as unknown as Proof;
     this.#world.timeline.note(`${this.#client.name}: gets a proof (${this.manner})`);
     return MANNERS[this.manner]?.(this, proof);
@@ -120,9 +117,9 @@ export class Shop {
     const terms = {
       scheme: "exact",
       network: NETWORK,
-      amount: String(this.#purchase.prices.at(-1)),
+      amount: String(this.#fetched.prices.at(-1)),
       asset: USDC,
-      payTo: this.#purchase.to,
+      payTo: this.#fetched.to,
       maxTimeoutSeconds: this.#maxTimeoutSeconds,
       extra: { name: "USDC", version: "2" },
     };
@@ -170,7 +167,7 @@ export class Shop {
       isGood: false,
       atMs: this.#world.timeline.nowMs,
     };
-    this.#world.presented.push(presented);
+    this.#world.sales.presented.push(presented);
     const paid = await Promise.all(
       names.map((name) => this.#settleAs(proof, presented, `${nonce}-${name}`)),
     );
@@ -224,20 +221,36 @@ export class Shop {
     this.#world.timeline.after(ms, this.#client, "collects", () => void this.#collect(proof));
   }
 
+  /** Nothing is in a block until the service has stopped waiting for its cancellation; then the seller is faster. */
+  async collectAfterWait(proof: Proof): Promise<void> {
+    const world = this.#world;
+    world.sales.isDisturbed = true;
+    world.faults.add("blocksPassUsOver");
+    world.mining = { only: [] };
+    await world.lasting(this.random.int(19_000, 27_000), () => {
+      world.mining = {};
+    });
+    this.#collect(proof, HIGH_TIP_WEI * 5n);
+  }
+
   /** A block with the cancellation is replaced by one in which the seller was faster. */
   collectAfterCancel(proof: Proof): void {
     const { from, nonce } = proof.payload.authorization;
     const { chain, timeline } = this.#world;
+    const wanted = this.random.int(1, 2);
     let looks = 0;
     const look = (): void => {
       const end = [...chain.ends()].find(
         (each) => each.nonce === nonce && each.from === from.toLowerCase(),
       );
-      if (!end && (looks += 1) < 30) timeline.after(1_000, this.#client, "looks", look);
       const depth = end ? chain.head.number - end.block + 1 : 0;
+      if (depth < wanted && (looks += 1) < 30)
+        return void timeline.after(1_000, this.#client, "looks", look);
       if (end?.kind !== "canceled" || depth > 2) return;
       timeline.note(`${this.#client.name}: replaces ${depth} blocks`);
-      chain.reorganise(depth);
+      this.#world.faults.add("reorganisation");
+      this.#world.deepestReorganisation = Math.max(this.#world.deepestReorganisation, depth);
+      this.#world.reorganise(depth);
       this.#collect(proof, HIGH_TIP_WEI * 5n);
     };
     look();

@@ -171,7 +171,7 @@ async function signOverPermit2(
   const maximum = isUpto ? amountAtomic + BigInt(random.int(0, 50_000)) : amountAtomic;
   const nonce = BigInt(wanted.nonce ?? randomHex(random, 32));
   const deadline = BigInt(secondsOf(world) + validSeconds);
-  const facilitator = isUpto ? world.relayer : undefined;
+  const facilitator = isUpto ? random.pick([...RELAYERS].slice(0, world.lanes)) : undefined;
   const message = {
     from: payer.address,
     permitted: { token: USDC, amount: maximum },

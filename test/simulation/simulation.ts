@@ -5,7 +5,7 @@ import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import pg from "pg";
+import { Client } from "pg";
 import { FUNCTIONS_DIRECTORY } from "../../server/infra/db/functions.ts";
 import { ROOT } from "../../server/infra/root.ts";
 import { startPostgres } from "../../server/local/postgres.ts";
@@ -22,7 +22,7 @@ export interface Simulation {
 
 export const PASSWORD = "simulation-only-on-this-machine";
 /** A world that takes longer does not end by itself. */
-const WORLD_LIMIT_MS = 120_000;
+const WORLD_LIMIT_MS = 400_000;
 export const SETTINGS = [
   "jit=off",
   "autovacuum=off",
@@ -60,16 +60,15 @@ export async function withSimulation<T>(
       plant === undefined ? [] : [plantedIn(plant)],
     );
     const withAdmin = async (...statements: string[]): Promise<void> => {
-      const admin = new pg.Client({ connectionString: urlOf("postgres") });
+      const admin = new Client({ connectionString: urlOf("postgres") });
       await admin.connect();
       for (const statement of statements) await admin.query(statement);
       await admin.end();
     };
     await withAdmin("CREATE DATABASE worlds_0");
     await prepareDatabase(urlOf("worlds_0"), await functionsWith(plant, dir));
-    await once(fork(program, [urlOf("worlds_0"), "found"]), "exit").then(([code]) => {
-      if (code !== 0) throw new Error("the first owners and agents could not be made");
-    });
+    const [code] = (await once(fork(program, [urlOf("worlds_0"), "found"]), "exit")) as [number];
+    if (code !== 0) throw new Error("the first owners and agents could not be made");
     for (let number = 1; number < workers; number += 1)
       await withAdmin(
         `CREATE DATABASE worlds_${number} TEMPLATE worlds_0`,
@@ -94,8 +93,11 @@ export async function withSimulation<T>(
       },
     });
   } finally {
-    for (const child of started) child.disconnect();
-    await Promise.all(started.map((child) => child.exitCode ?? once(child, "exit")));
+    const alive = started.filter(
+      ({ exitCode, signalCode }) => exitCode === null && signalCode === null,
+    );
+    for (const child of alive) child.disconnect();
+    for (const child of alive) if (child.exitCode === null) await once(child, "exit");
     await postgres.stop();
     rmSync(compiled, { recursive: true, force: true });
     rmSync(dir, { recursive: true, force: true });
@@ -130,16 +132,15 @@ export class Hand {
     const ended = new AbortController();
     const late = setTimeout(() => child.kill("SIGKILL"), WORLD_LIMIT_MS);
     try {
-      const answer = once(child, "message", { signal: ended.signal }) as Promise<[Report]>;
-      const gone = once(child, "exit", { signal: ended.signal }).then((): [Report] => {
-        this.#child = undefined;
-        return [nothing(order.seed, "the world did not end, or its process did")];
-      });
-      gone.catch(() => undefined);
-      answer.catch(() => undefined);
+      const { signal } = ended;
+      const answer = once(child, "message", { signal }) as Promise<[Report]>;
+      const gone = once(child, "exit", { signal });
+      for (const each of [answer, gone]) each.catch(() => undefined);
       child.send(order);
-      const [report] = await Promise.race([answer, gone]);
-      return report;
+      const first = await Promise.race([answer, gone]);
+      if (child.exitCode === null && child.signalCode === null) return first[0] as Report;
+      this.#child = undefined;
+      return nothing(order.seed, "the world did not end, or its process did");
     } finally {
       clearTimeout(late);
       ended.abort();

@@ -93,7 +93,7 @@ export class Timeline {
   }
 
   atStep(step: Step): void {
-    for (const watch of [...this.stepWatchers]) watch(step);
+    for (const watch of this.stepWatchers) watch(step);
   }
 
   note(text: string): void {
@@ -286,7 +286,7 @@ export function installTime(): void {
 }
 
 function delay<T>(ms?: number, value?: T, options: { signal?: AbortSignal } = {}): Promise<T> {
-  if (!currentActor()) return real.delay(ms, value, options) as Promise<T>;
+  if (!currentActor()) return real.delay<T>(ms, value, options);
   const { signal } = options;
   return new Promise<T>((resolve, reject) => {
     const stop = (): void => {

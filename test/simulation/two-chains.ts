@@ -114,7 +114,7 @@ export class TwoChains {
   /** Fails unless both chains give the same; returns it. */
   async same<T>(t: Test, what: string, run: (chain: Subject) => Promise<T>): Promise<T> {
     const { anvil, simulated } = await this.each((chain) => outcomeOf(() => run(chain)));
-    t.same(simulated, anvil, what);
+    t.strictSame(simulated, anvil, what);
     if ("failed" in anvil) return anvil as never;
     return anvil.result;
   }

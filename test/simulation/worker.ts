@@ -11,7 +11,7 @@ import { installTime, real } from "./time.ts";
 export interface Order {
   seed: number;
   without?: number[];
-  /** Of these kinds of actors and faults, where there are any of them in the list. */
+  /** Only these kinds of actors and faults, if there are any. */
   only?: string[];
   /** Sends every event back. */
   isTraced?: boolean;
@@ -78,5 +78,7 @@ async function report({ seed, without, only, isTraced = false }: Order): Promise
 
 function describe(fields: unknown): string {
   const { err } = fields as { err?: unknown };
-  return err instanceof Error ? `${err.message} ${String(err.cause ?? "")}` : "";
+  return err instanceof Error
+    ? `${err.message} ${err.cause instanceof Error ? err.cause.message : ""}`
+    : "";
 }

@@ -11,14 +11,14 @@ import {
   EndpointSilent,
   respond,
   SimulatedChain,
-  type Block,
   type MineOptions,
 } from "./chain/chain.ts";
 import { Database, type Backends } from "./database.ts";
 import type { KnownAgent } from "./agents.ts";
-import { Connection, type Answer, type Call } from "./host.ts";
+import { Connection, type Answer, type Call, type Lost, wordOf } from "./host.ts";
 import { giveBackClients } from "./prisma-client.ts";
 import { Records } from "./records.ts";
+import { Sales } from "./sales.ts";
 import { Service } from "./service.ts";
 import { currentActor, inside, Timeline, type Actor } from "./time.ts";
 import { Network, type Server } from "./undici.ts";
@@ -28,6 +28,8 @@ export const USDC: Address = "0x036CbD53842c5426634e7929541eC2318f3dCF7e";
 /** 2027-01-15. */
 export const START_MS = 1_800_000_000_000;
 const RELAYER_KEYS = [1, 2].map((key): Hex => `0x${String(key).repeat(64)}`);
+/** A process that could not start is started again after this. */
+const RESTART_MS = 2_000;
 /** Two lanes cost twice as many looks at the queue. */
 const TWO_LANES = 0.3;
 /** As long as the service gives itself; what is left is killed. */
@@ -52,12 +54,6 @@ const TIMINGS = {
   webhookLookMs: 5_000,
 };
 
-/** No answer arrived: the code says why. */
-export interface Lost {
-  status: 0;
-  body: Record<string, unknown>;
-}
-
 /**
  * A payment that somebody asked for. No two of a world have the same payer, payee and amount, so the chain shows how
  * often each one happened.
@@ -71,52 +67,10 @@ export interface Intent {
   answers: (Answer | Lost)[];
   /** What the client was told in the end; undefined while it has no outcome. */
   outcome?: "paid" | "not paid";
+  /** How long it took to have it. */
+  tookMs?: number;
   /** It may have happened or not; nobody was told. */
   isForgotten?: boolean;
-}
-
-/** An outside payer's payment, and what the sellers that presented it were answered. */
-export interface Presented {
-  who: string;
-  from: Address;
-  to: Address;
-  amountAtomic: bigint;
-  nonce: string;
-  claims: Claim[];
-  /** The payer has the money, signed well, and nobody interferes: in a world without faults it must be paid in time. */
-  isGood: boolean;
-  /** When it was first presented. */
-  atMs: number;
-}
-
-export interface Claim {
-  /** The same for requests with the same key, and different for all others. */
-  caller: string;
-  body: Record<string, unknown>;
-  /** No answer arrived. */
-  isLost: boolean;
-  /** The newest block when the answer arrived. */
-  block: number;
-}
-
-/** What an agent wanted to buy once, with one key. */
-export interface Purchase {
-  who: string;
-  from: Address;
-  to: Address;
-  /** What the seller asked for, each time. No other purchase has one of these amounts. */
-  prices: bigint[];
-  /** Every final answer: there are several when the agent asked again after the first. */
-  answers: {
-    isPaid: boolean;
-    amount: string;
-    txHash: string | null;
-    text: string;
-    block: number;
-  }[];
-  /** The seller's actions for a paid request that may be carried out once only. */
-  actions: number;
-  isSafe: boolean;
 }
 
 /** Somebody outside the service: an agent, an owner, a seller. Its code never crashes. */
@@ -139,6 +93,8 @@ export class World {
   readonly database: Database;
   readonly network: Network;
   readonly chain: SimulatedChain;
+  /** How many of the relayers serve. */
+  readonly lanes: number;
   readonly config: Config;
   services: Service[] = [];
   /** Processes that were killed, for their logs. */
@@ -146,20 +102,16 @@ export class World {
   readonly agents: readonly KnownAgent[];
   /** One that every configuration has. */
   readonly relayer = [...RELAYERS][0] as Hex;
+  /** Those that act in this world. */
+  active: readonly KnownAgent[];
   /** What was asked for, and what was answered. */
   readonly intents: Intent[] = [];
-  /** Outside payers' payments that sellers presented. */
-  readonly presented: Presented[] = [];
-  /** What agents bought from sellers. */
-  readonly purchases: Purchase[] = [];
-  /** Every transaction that used an authorization in a block, also in one that was removed later. */
-  readonly uses = new Map<string, Set<Hex>>();
-  /** Nothing disturbs the service. */
-  isCalm = false;
   /** What actors did not expect. */
   readonly failures: string[] = [];
   /** What owners and agents did, for the invariants. */
   readonly records = new Records();
+  /** What sellers, their payers and agents that buy from them did. */
+  readonly sales = new Sales();
   isMining = true;
   /** What the makers of blocks take and leave out. */
   mining: MineOptions = {};
@@ -171,8 +123,7 @@ export class World {
   /** Responses of an endpoint take this much longer. */
   readonly delaysMs = new Map<number, number>();
   readonly #ends = new Set<() => void>();
-  /** False when a wallet may have less than an endpoint said, or than a block had that was removed. */
-  isMoneyCertain = true;
+  #asleepUntilMs = 0;
   #started = 0;
   #amounts = 0n;
 
@@ -189,7 +140,9 @@ export class World {
     this.database = new Database(this.timeline, backends);
     this.network = new Network(this.timeline);
     this.agents = agents;
-    this.config = configOf(url, this.random.next() < TWO_LANES ? 2 : 1);
+    this.lanes = this.random.next() < TWO_LANES ? 2 : 1;
+    this.config = configOf(url, this.lanes);
+    this.active = agents;
     this.chain = new SimulatedChain({
       chainId: CHAIN_ID,
       usdc: USDC,
@@ -215,7 +168,11 @@ export class World {
   startService(): Service {
     const service = new Service(this.timeline, `p${(this.#started += 1)}`, this.config);
     this.services.push(service);
-    service.start();
+    service.start(() => {
+      if (service.isGone) return;
+      this.crash(service);
+      this.timeline.after(RESTART_MS, undefined, "restart", () => void this.startService());
+    });
     return service;
   }
 
@@ -226,7 +183,7 @@ export class World {
     this.services = this.services.filter((each) => each !== service);
     this.dead.push(service);
     this.database.cut((session) => session.actor === service);
-    for (const fail of [...service.callers]) fail();
+    for (const fail of service.callers) fail();
   }
 
   /** One HTTP request. The response may be lost; then nobody knows what became of it. */
@@ -298,6 +255,7 @@ export class World {
   /** Asks like a careful client: again, at any process, with the same key, until there is an outcome. */
   async untilAnswered(intent: Intent, call: Call, tries = 60): Promise<Answer | Lost> {
     const client = currentActor() as Client;
+    const fromMs = this.timeline.nowMs;
     let answer: Answer | Lost = NO_ANSWER;
     for (let count = 0; count < tries;) {
       const service = this.anyService();
@@ -305,10 +263,11 @@ export class World {
       answer = service ? await this.request(client, service, call, this.patienceMs()) : NO_ANSWER;
       intent.answers.push(answer);
       const { status, body } = answer;
-      const code = String(body["code"] ?? "");
+      const code = wordOf(body["code"]);
       this.timeline.note(`${client.name}: ${intent.who} is answered ${status} ${code}`);
       if (isOutcome(answer)) {
         intent.outcome = status === 200 ? "paid" : "not paid";
+        intent.tookMs = this.timeline.nowMs - fromMs;
         break;
       }
       await pause(300 + this.random.int(0, 4_000));
@@ -329,7 +288,7 @@ export class World {
       answer = service ? await this.request(client, service, call, this.patienceMs()) : NO_ANSWER;
       const { status, body } = answer;
       this.timeline.note(
-        `${client.name}: ${call.route} is answered ${status} ${String(body["code"] ?? "")}`,
+        `${client.name}: ${call.route} is answered ${status} ${wordOf(body["code"])}`,
       );
       each?.(answer);
       if (isOutcome(answer)) break;
@@ -356,6 +315,14 @@ export class World {
     if (this.#ends.delete(end)) end();
   }
 
+  /** The last blocks are replaced; what they held returns to the pools, or is dropped. */
+  reorganise(depth: number, options: Parameters<SimulatedChain["reorganise"]>[1] = {}): void {
+    this.timeline.note(`REORGANISATION of ${depth} blocks`);
+    this.faults.add("reorganisation");
+    this.deepestReorganisation = Math.max(this.deepestReorganisation, depth);
+    this.chain.reorganise(depth, options);
+  }
+
   /** All faults end, so that everything that can become final does. */
   heal(): void {
     for (const end of this.#ends) end();
@@ -366,6 +333,20 @@ export class World {
     this.database.silentUntilMs = 0;
     for (const service of this.services) service.frozenUntilMs = 0;
     if (this.services.length === 0) this.startService();
+  }
+
+  /** No process runs, and no block is made, for a long time. */
+  async sleep(ms: number): Promise<void> {
+    const untilMs = this.timeline.nowMs + ms;
+    this.timeline.note(`everything sleeps for ${(ms / 3_600_000).toFixed(2)} hours`);
+    for (const service of [...this.services]) this.crash(service);
+    this.#asleepUntilMs = untilMs;
+    await this.timeline.runUntil(untilMs);
+  }
+
+  /** The time to the next event of a rhythm, which stops while everything sleeps. */
+  #pauseOf(ms: number): number {
+    return Math.max(ms, this.#asleepUntilMs - this.timeline.nowMs);
   }
 
   /** Ends a process as a deployment does: it answers what it has, for a while. */
@@ -382,13 +363,13 @@ export class World {
     ]);
     if (service.isGone) return;
     service.isGone = true;
-    for (const fail of [...service.callers]) fail();
+    for (const fail of service.callers) fail();
     this.dead.push(service);
     this.database.cut((session) => session.actor === service);
   }
 
   async close(): Promise<void> {
-    for (const service of [...this.services]) this.crash(service);
+    for (const service of this.services.slice()) this.crash(service);
     await this.database.close();
     giveBackClients(this.timeline);
   }
@@ -426,10 +407,10 @@ export class World {
   }
 
   #planBlock(): void {
-    this.timeline.after(2_000, undefined, "block", () => {
+    this.timeline.after(this.#pauseOf(2_000), undefined, "block", () => {
       if (this.isMining) {
         const block = this.chain.mine(this.mining);
-        this.#noteUses(block);
+        this.sales.note(block);
         if (block.mined.length > 0)
           this.timeline.note(`block ${block.number} with ${block.mined.length} transactions`);
       }
@@ -437,19 +418,9 @@ export class World {
     });
   }
 
-  #noteUses({ mined }: Block): void {
-    for (const { transaction, effects } of mined)
-      for (const effect of effects) {
-        if (effect.kind !== "used") continue;
-        const key = useKey(effect.from, effect.nonce);
-        const known = this.uses.get(key) ?? new Set();
-        this.uses.set(key, known.add(transaction.hash));
-      }
-  }
-
   /** The scheduled jobs of every minute, by one of the processes. */
   #planTasks(): void {
-    this.timeline.after(60_000, undefined, "minute", () => {
+    this.timeline.after(this.#pauseOf(60_000), undefined, "minute", () => {
       const service = this.anyService();
       if (service)
         for (const [name, { run, cron }] of service.tasks)
@@ -485,16 +456,15 @@ function configOf(url: string, lanes: number): Config {
 export const RELAYERS: ReadonlySet<Hex> = new Set(
   RELAYER_KEYS.map((key) => privateKeyToAddress(key).toLowerCase() as Hex),
 );
-export const useKey = (from: string, nonce: string): string => `${from} ${nonce}`.toLowerCase();
 
 export const pause = (ms: number): Promise<void> =>
   new Promise((resolve) => void setTimeout(resolve, ms));
 
 const NO_ANSWER: Lost = { status: 0, body: { code: "no process" } };
 export const isOutcome = ({ status, body }: Answer | Lost): boolean =>
-  status !== 0 && !COME_AGAIN.has(String(body["code"] ?? ""));
+  status !== 0 && !COME_AGAIN.has(wordOf(body["code"]));
 /** Not an outcome: the same request is sent again, with the same key. */
-export const COME_AGAIN = new Set([
+const COME_AGAIN = new Set([
   "idempotency_in_progress",
   "payment_status_unknown",
   "chain_unavailable",

@@ -187,6 +187,8 @@ export class Sender {
     // Returned to the queue, which limits how many are sent alone.
     await this.#release(alone, 0, true);
     if (isTokenDead) {
+      // Or one endpoint is wrong: the next attempt asks another.
+      ctx.rpc.suspectEndpoint();
       const kept = new Set(alone);
       ctx.log.error(
         { network: ctx.network.id, asset: items[0]?.asset },

@@ -220,7 +220,9 @@ export class Tracker {
       }
       const { inclusionDepth, confirmations } = this.#deps.ctx.network;
       const depth = depthOf(head.number, BigInt(receipt.blockNumber));
-      if (depth >= inclusionDepth) await this.#report(slot, receipt, depth >= confirmations);
+      // Where blocks can be removed, one endpoint may still show a receipt of a removed one. Its block is compared before
+      // it counts as final (#followIncluded).
+      if (depth >= inclusionDepth) await this.#report(slot, receipt, confirmations === 1);
     } finally {
       slot.finishing = false;
     }
@@ -245,8 +247,8 @@ export class Tracker {
   }
 
   /**
-   * Reports the result to callers when it is deep enough, and writes it once more when it is final. Often both
-   * happen at once.
+   * Reports the result to callers when it is deep enough, and writes it once more when it is final. Both happen at
+   * once where the first block is final.
    */
   async #report(slot: Slot, receipt: RpcReceipt, isFinal: boolean): Promise<void> {
     const { ctx, lease } = this.#deps;

@@ -1,14 +1,14 @@
 // A payment that a rule denies: the agent asks for approval, the owner decides, and the agent collects it.
 import { asAgent, usdc, type KnownAgent } from "../agents.ts";
 import { payee } from "../found.ts";
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import { isOutcome, pause, type Intent, type World } from "../world.ts";
 import { ownerAsks } from "./owner.ts";
 
 export const approvals: Kind = {
   weight: 2,
   async play(world, { random }) {
-    const agent = random.pick(world.agents);
+    const agent = random.pick(world.active);
     const isForeign = random.next() < 0.4;
     const to = isForeign ? payee(91) : random.pick(agent.payees);
     const amountAtomic = world.newAmount(isForeign ? 300_000n : agent.dailyLimit + 500_000n);

@@ -1,82 +1,41 @@
-// An agent that buys from sellers of all kinds, each purchase with a key, until it knows what became of it.
-import { asAgent, type KnownAgent } from "../agents.ts";
-import type { Random } from "../../helpers/random.ts";
-import type { Kind } from "../plan.ts";
-import { Shop } from "../shop.ts";
-import { currentActor } from "../time.ts";
-import { COME_AGAIN, pause, type Client, type Purchase, type World } from "../world.ts";
-
-const TRIES = 50;
+// An agent that sends no keys: it repeats the same call until it has an answer, and sometimes buys the same again.
+import { asAgent, usdc } from "../agents.ts";
+import type { Kind } from "../kind.ts";
+import type { Purchase } from "../records.ts";
+import { pause, type World } from "../world.ts";
 
 export const buyer: Kind = {
-  weight: 4,
+  weight: 3,
   async play(world, { random }) {
-    const agent = random.pick(world.agents);
-    const buying: Promise<void>[] = [];
-    for (let count = random.int(1, 3); count > 0; count -= 1) {
-      const bought = buy(world, agent, random);
-      buying.push(bought);
-      if (random.next() < 0.5) await bought;
-      await pause(random.int(0, 3_000));
+    const agent = random.pick(world.active);
+    const to = random.pick(agent.payees);
+    const amountAtomic = world.newAmount((agent.dailyLimit * BigInt(random.int(1, 3))) / 10n);
+    const purchase: Purchase = {
+      who: `purchase of ${amountAtomic}`,
+      from: agent.wallet,
+      to,
+      amountAtomic,
+      paid: new Set(),
+      wanted: 0,
+      hasNoOutcome: false,
+    };
+    world.records.purchases.push(purchase);
+    for (let count = random.int(1, 2); count > 0; count -= 1) {
+      purchase.wanted += 1;
+      await buy(world, purchase, asAgent(agent));
+      await pause(random.int(30, 3_000));
     }
-    await Promise.all(buying);
   },
 };
 
-async function buy(world: World, agent: KnownAgent, random: Random): Promise<void> {
-  const amountAtomic = world.newAmount((agent.dailyLimit * BigInt(random.int(1, 6))) / 10n);
-  const isSafe = random.next() < 0.6;
-  const purchase: Purchase = {
-    who: `fetch ${amountAtomic}`,
-    from: agent.wallet,
-    to: random.pick(agent.payees),
-    prices: [amountAtomic],
-    answers: [],
-    actions: 0,
-    isSafe,
-  };
-  const shop = new Shop(world, random, purchase);
-  purchase.who += ` (${shop.manner})`;
-  world.purchases.push(purchase);
-  const client = currentActor() as Client;
-  const body = {
-    url: shop.url,
-    timeoutMs: random.int(2_000, 9_000),
-    ...(isSafe ? {} : { method: "POST", body: { order: String(amountAtomic) } }),
-  };
-  const as = asAgent(agent);
-  const route = "POST /api/agents/x402-fetch";
-  if (random.next() < 0.15) {
-    const service = world.anyService();
-    const quote =
-      service &&
-      (await world.request(client, service, { route, body: { ...body, dryRun: true }, as }));
-    if (quote?.status === 200 && quote.body["paid"] !== false)
-      world.failures.push(`${purchase.who}: a quote was paid`);
-  }
-  const headers = { "idempotency-key": `fetch-${amountAtomic}` };
-  for (let tries = 0; tries < TRIES; tries += 1) {
-    const service = world.anyService();
-    const { status, body: answer } = service
-      ? await world.request(client, service, { route, headers, body, as })
-      : { status: 0, body: {} };
-    const code = String(answer["code"] ?? "");
-    world.timeline.note(
-      `${client.name}: ${purchase.who} is answered ${status} ${code} ${String(answer["paid"])}`,
-    );
-    if (status !== 0 && !COME_AGAIN.has(code) && code !== "fetch_capacity") {
-      const isPaid = answer["paid"] === true || code === "paid_upstream_failed";
-      purchase.answers.push({
-        isPaid,
-        amount: String(answer["amountPaid"] ?? "0"),
-        txHash: (answer["txHash"] as string | null | undefined) ?? null,
-        text: JSON.stringify(answer).slice(0, 300),
-        block: world.chain.head.number,
-      });
-      // What is stored with the key is answered once more.
-      const isStored = isPaid || status === 200;
-      if (!isStored || purchase.answers.length > 1 || random.next() < 0.7) return;
-    }
-    await pause(300 + random.int(0, 4_000));
-  }
+async function buy(world: World, purchase: Purchase, as: Record<string, unknown>): Promise<void> {
+  const { to, amountAtomic, paid } = purchase;
+  const answer = await world.ask({
+    route: "POST /api/agents/spend",
+    body: { recipient: to, amount: usdc(amountAtomic) },
+    as,
+  });
+  if (answer.status === 200) paid.add(String(answer.body["paymentId"]));
+  else if (answer.status === 0 || answer.body["code"] === "payment_status_unknown")
+    purchase.hasNoOutcome = true;
 }

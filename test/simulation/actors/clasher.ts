@@ -1,6 +1,6 @@
 // Agents that use keys wrongly: one key for two payments, one key at two agents, and the same call twice at once.
 import { asAgent, usdc, type KnownAgent } from "../agents.ts";
-import type { Item, Kind } from "../plan.ts";
+import type { Item, Kind } from "../kind.ts";
 import { pause, type World } from "../world.ts";
 
 type Random = Item["random"];

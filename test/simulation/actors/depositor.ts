@@ -1,7 +1,7 @@
 // Somebody outside pays into agents' wallets.
 import type { Address } from "viem";
 import { addressWord, selector, word } from "../chain/abi.ts";
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import { pause } from "../world.ts";
 
 const PAYER: Address = "0x0000000000000000000000000000000000d0d0d0";
@@ -11,7 +11,7 @@ export const depositor: Kind = {
   async play(world, { random }) {
     const { chain } = world;
     for (let count = random.int(1, 3); count > 0; count -= 1) {
-      const { wallet } = random.pick(world.agents);
+      const { wallet } = random.pick(world.active);
       const amountAtomic = world.newAmount(BigInt(random.int(1, 40)) * 100_000n);
       if (random.next() < 0.5) chain.deposit(wallet, amountAtomic);
       else {

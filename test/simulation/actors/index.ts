@@ -1,11 +1,12 @@
 // The actors of the worlds.
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import { approvals } from "./approvals.ts";
+import { buyer } from "./buyer.ts";
 import { clasher } from "./clasher.ts";
 import { depositor } from "./depositor.ts";
-import { keyless } from "./keyless.ts";
+import { fetcher } from "./fetcher.ts";
+import { merchant } from "./merchant.ts";
 import { rules } from "./rules.ts";
-import { buyer } from "./buyer.ts";
 import { seller } from "./seller.ts";
 import { spender } from "./spender.ts";
 import { withdrawal } from "./withdrawal.ts";
@@ -14,10 +15,11 @@ export const ACTORS: Readonly<Record<string, Kind>> = {
   spender,
   rules,
   withdrawal,
-  keyless,
   buyer,
-  seller,
   approvals,
   clasher,
   depositor,
+  seller,
+  fetcher,
+  merchant,
 };

@@ -2,8 +2,8 @@
 import { privateKeyToAccount } from "viem/accounts";
 import { signOrder } from "../../helpers/owner.ts";
 import { asOwner, type KnownAgent } from "../agents.ts";
-import type { Answer, Call } from "../host.ts";
-import { pause, type Lost, type World } from "../world.ts";
+import type { Answer, Call, Lost } from "../host.ts";
+import { pause, type World } from "../world.ts";
 
 const MOST_SIGNATURES = 12;
 

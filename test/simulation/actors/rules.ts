@@ -2,7 +2,7 @@
 import { asOwner, usdc, type KnownAgent } from "../agents.ts";
 import { payee } from "../found.ts";
 import type { Call } from "../host.ts";
-import type { Item, Kind } from "../plan.ts";
+import type { Item, Kind } from "../kind.ts";
 import type { RuleName, RuleValue } from "../records.ts";
 import { pause, type World } from "../world.ts";
 import { ownerAsks } from "./owner.ts";
@@ -16,7 +16,7 @@ interface Wanted {
 export const rules: Kind = {
   weight: 3,
   async play(world, { random }) {
-    const agent = random.pick(world.agents);
+    const agent = random.pick(world.active);
     for (let count = random.int(1, 3); count > 0; count -= 1) {
       await change(world, agent, wanted(agent, random));
       await pause(random.int(0, 4_000));

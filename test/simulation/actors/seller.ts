@@ -2,7 +2,7 @@
 // answer, with a key and without, two sellers the same payment. Meanwhile others relay, cancel and overtake them.
 import type { Address, Hex } from "viem";
 import type { Random } from "../../helpers/random.ts";
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import {
   approvePermit2,
   cancelCall,
@@ -13,8 +13,9 @@ import {
   type Scheme,
   type SignedPayment,
 } from "../signed-payments.ts";
+import type { Presented } from "../sales.ts";
 import { currentActor } from "../time.ts";
-import { pause, type Client, type Presented, type World } from "../world.ts";
+import { pause, type Client, type World } from "../world.ts";
 
 /** What is wrong with a payment, or happens to it. */
 type Manner =
@@ -104,7 +105,7 @@ async function present(world: World, random: Random): Promise<void> {
     isGood: manner === "good",
     atMs: world.timeline.nowMs,
   };
-  world.presented.push(presented);
+  world.sales.presented.push(presented);
   const client = currentActor() as Client;
   client.world.note(`${client.name}: presents ${who}`);
   const work = [settle(world, random, { payment, presented, seller: "a" })];
@@ -138,7 +139,7 @@ async function presentNonceAgain(
     ...{ who, from, to, amountAtomic, nonce },
     ...{ claims: [], isGood: false, atMs: world.timeline.nowMs },
   };
-  world.presented.push(presented);
+  world.sales.presented.push(presented);
   await settle(world, random, { payment: other, presented, seller: "c" });
 }
 
@@ -149,7 +150,7 @@ async function usedBefore(world: World, random: Random, payment: SignedPayment):
   await pause(random.int(2_000, 12_000));
   if (random.next() < 0.3) return;
   const blocks = random.int(1, 3);
-  world.isCalm = false;
+  world.sales.isDisturbed = true;
   const { endpoints } = world.chain;
   for (const endpoint of endpoints) endpoint.lagBlocks = blocks;
   world.timeline.after(random.int(500, 4_000), undefined, "the endpoints catch up", () => {
@@ -175,6 +176,7 @@ async function interfere(
       // Later the money is there again, and somebody relays the signature, which is public.
       await pause(random.int(8_000, 25_000));
       world.chain.mint(from, amountAtomic);
+      world.sales.isRelayedLater = true;
       send(world, random, relay);
       return pause(20_000);
     }

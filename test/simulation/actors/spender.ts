@@ -1,13 +1,13 @@
 // An agent that pays: several payments one after the other, or at once, each with a key, until it has an outcome.
 import { asAgent, type KnownAgent } from "../agents.ts";
 import { usdc } from "../agents.ts";
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import { pause, type World } from "../world.ts";
 
 export const spender: Kind = {
   weight: 4,
   async play(world, { random }) {
-    const agent = random.pick(world.agents);
+    const agent = random.pick(world.active);
     const isAtOnce = random.next() < 0.3;
     const paying: Promise<void>[] = [];
     for (let count = random.int(1, 3); count > 0; count -= 1) {

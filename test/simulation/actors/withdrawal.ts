@@ -2,7 +2,7 @@
 import { privateKeyToAccount } from "viem/accounts";
 import type { Hex } from "viem";
 import { asOwner, usdc, type KnownAgent } from "../agents.ts";
-import type { Item, Kind } from "../plan.ts";
+import type { Item, Kind } from "../kind.ts";
 import { pause, type World } from "../world.ts";
 import { ownerAsks } from "./owner.ts";
 
@@ -16,7 +16,7 @@ interface Prepared {
 export const withdrawal: Kind = {
   weight: 2,
   async play(world, { random }) {
-    const agent = random.pick(world.agents);
+    const agent = random.pick(world.active);
     for (let count = random.int(1, 2); count > 0; count -= 1) {
       const isAll = random.next() < 0.4;
       const amount = isAll ? "max" : usdc(world.newAmount(BigInt(random.int(1, 4)) * 700_000n));
@@ -25,6 +25,8 @@ export const withdrawal: Kind = {
         params: { id: agent.id },
         body: { amount },
       });
+      // The agent may pay while its owner reads and signs.
+      await pause(random.int(0, 4_000));
       if (prepared.status === 200)
         await carryOut(world, agent, prepared.body as unknown as Prepared, random);
       if (isAll && random.next() < 0.3) await archive(world, agent);

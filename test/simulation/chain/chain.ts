@@ -8,7 +8,7 @@ import { MULTICALL3_ADDRESS } from "../../../server/core/networks.ts";
 import { selector, word, addressWord } from "./abi.ts";
 import { Endpoint } from "./endpoint.ts";
 import type { Contract, Effect } from "./execution.ts";
-import { Ledger, type Block } from "./ledger.ts";
+import { Ledger, RemovedBranch, type Block } from "./ledger.ts";
 import {
   bitmapKey,
   EXACT_PROXY,
@@ -151,12 +151,14 @@ export class SimulatedChain {
    * those in `drop`.
    */
   reorganise(depth: number, { drop = [] }: { drop?: readonly Hex[] | "all" } = {}): void {
-    const removed: Block[] = [];
+    const removed: ReturnType<Ledger["undo"]>[] = [];
     for (let count = 0; count < depth && this.ledger.head.number > 0; count += 1)
       removed.unshift(this.ledger.undo());
-    for (const { timestampSeconds } of removed) this.#append({ only: [] }, timestampSeconds);
-    for (const { mined } of removed)
-      for (const { transaction } of mined)
+    const before = new RemovedBranch(this.ledger, removed);
+    for (const endpoint of this.endpoints) endpoint.reorganised(before);
+    for (const { block } of removed) this.#append({ only: [] }, block.timestampSeconds);
+    for (const { block } of removed)
+      for (const { transaction } of block.mined)
         if (drop !== "all" && !drop.includes(transaction.hash)) this.#spread(transaction);
   }
 

@@ -3,7 +3,7 @@
  * unset at any time.
  */
 import type { Hex } from "viem";
-import type { Block, Ledger, Mined, RpcLog, RpcReceipt } from "./ledger.ts";
+import type { Block, Branch, Ledger, Mined, RpcLog, RpcReceipt } from "./ledger.ts";
 import { quantity } from "./ledger.ts";
 import { Pool } from "./pool.ts";
 import { EndpointDown, EndpointSilent, revertError, RpcError } from "./rpc-error.ts";
@@ -42,6 +42,8 @@ export class Endpoint {
   lagBlocks = 0;
   /** It has stopped at this block. */
   stuckAt: number | undefined;
+  /** It stays on the blocks that a reorganisation removes, and gets no other ones. */
+  ignoresReorganisations = false;
   /** Every request is answered by this, a rate limit for example. */
   refusesAll: RpcError | undefined;
   /** How it answers transactions that it does not want. */
@@ -55,8 +57,6 @@ export class Endpoint {
   /** It accepts no transaction that offers less than the base fee, as some nodes do. */
   refusesLowFees = false;
   hidesReceipts = false;
-  /** It shows receipts of blocks that a reorganisation has removed. */
-  showsRemoved = false;
   hidesTransactions = false;
   hidesLogs = false;
   /** It shows authorizations as unused. */
@@ -71,6 +71,7 @@ export class Endpoint {
   tipWei = DEFAULT_TIP_WEI;
 
   readonly pool = new Pool();
+  #removed: Branch | undefined;
   #awaited: AwaitedReceipt[] = [];
   readonly #deps: EndpointDeps;
 
@@ -80,9 +81,20 @@ export class Endpoint {
 
   /** The newest block that it has. */
   get head(): Block {
-    const { blocks, head } = this.#deps.ledger;
-    const newest = Math.min(head.number - this.lagBlocks, this.stuckAt ?? head.number);
-    return blocks[Math.max(newest, 0)] ?? head;
+    const { blocks } = this.#branch;
+    const last = blocks.length - 1;
+    const newest = Math.min(last - this.lagBlocks, this.stuckAt ?? last);
+    return blocks[Math.max(newest, 0)] ?? this.#deps.ledger.head;
+  }
+
+  get #branch(): Branch {
+    if (!this.ignoresReorganisations) this.#removed = undefined;
+    return this.#removed ?? this.#deps.ledger;
+  }
+
+  /** The chain was like this until now. */
+  reorganised(before: Branch): void {
+    if (this.ignoresReorganisations) this.#removed ??= before;
   }
 
   request(method: string, params: readonly unknown[]): unknown {
@@ -96,7 +108,7 @@ export class Endpoint {
   /** A new block is there: the pool loses what is in blocks, and waiting sends get their receipts. */
   notice(): void {
     const { number } = this.head;
-    this.pool.dropUsed((sender) => this.#deps.ledger.nonceOf(sender, number));
+    this.pool.dropUsed((sender) => this.#nonceOf(sender, number));
     const waiting = this.#awaited;
     // The connections of those who wait are lost.
     if (this.isDown) this.#awaited = [];
@@ -125,7 +137,10 @@ export class Endpoint {
       case "eth_getBlockByNumber":
         return blockJson(this.#blockAt(params[0]), params[1] === true);
       case "eth_getBlockByHash":
-        return blockJson(this.#shown(ledger.blockByHash(params[0] as Hex)), params[1] === true);
+        return blockJson(
+          this.#shown(this.#branch.blockByHash(params[0] as Hex)),
+          params[1] === true,
+        );
       case "eth_getBlockReceipts": {
         if (!this.hasBlockReceipts) throw missing(method);
         const block = this.#blockAt(params[0]);
@@ -139,11 +154,11 @@ export class Endpoint {
       case "eth_getLogs":
         return this.#logs(params[0] as LogFilter);
       case "eth_getBalance":
-        return quantity(ledger.number(`wei ${account()}`, this.#stateAt(params[1]).number));
+        return quantity(this.#number(`wei ${account()}`, this.#stateAt(params[1]).number));
       case "eth_getCode":
-        return ledger.read(`code ${account()}`, this.#stateAt(params[1]).number) ?? "0x";
+        return this.#branch.read(`code ${account()}`, this.#stateAt(params[1]).number) ?? "0x";
       case "eth_getTransactionCount": {
-        const next = ledger.nonceOf(account(), this.#stateAt(params[1]).number);
+        const next = this.#nonceOf(account(), this.#stateAt(params[1]).number);
         return quantity(params[1] === "pending" ? this.pool.nonceAfter(account(), next) : next);
       }
       case "eth_call":
@@ -206,10 +221,10 @@ export class Endpoint {
         `insufficient gas for floor data gas cost: gas ${gas}, minimum needed ${floor}`,
       );
     const { number, baseFeeWei } = this.head;
-    const next = ledger.nonceOf(from, number);
+    const next = this.#nonceOf(from, number);
     if (nonce < next) throw refused(`nonce too low: next nonce ${next}, tx nonce ${nonce}`);
     const cost = BigInt(gas) * maxFeeWei + value;
-    const balance = ledger.number(`wei ${from}`, number);
+    const balance = this.#number(`wei ${from}`, number);
     if (balance < cost)
       throw refused(
         `insufficient funds for gas * price + value: balance ${balance}, tx cost ${cost}, overshot ${cost - balance}`,
@@ -220,9 +235,7 @@ export class Endpoint {
   }
 
   #find(hash: Hex): { mined: Mined; block: Block } | undefined {
-    const { ledger } = this.#deps;
-    const key = hash.toLowerCase() as Hex;
-    const found = ledger.find(key) ?? (this.showsRemoved ? ledger.removed.get(key) : undefined);
+    const found = this.#branch.find(hash.toLowerCase() as Hex);
     return found && found.block.number <= this.head.number ? found : undefined;
   }
 
@@ -234,6 +247,14 @@ export class Endpoint {
     return pending ? transactionJson(pending) : null;
   }
 
+  #number(key: string, block: number): bigint {
+    return (this.#branch.read(key, block) as bigint | undefined) ?? 0n;
+  }
+
+  #nonceOf(account: Hex, block: number): number {
+    return Number(this.#number(`nonce ${account}`, block));
+  }
+
   // --- blocks
 
   #shown(block: Block | undefined): Block | undefined {
@@ -241,21 +262,20 @@ export class Endpoint {
   }
 
   #blockAt(at: unknown): Block | undefined {
-    const { ledger } = this.#deps;
+    const { blocks } = this.#branch;
     if (typeof at === "object" && at !== null) {
       const { blockNumber, blockHash } = at as { blockNumber?: Hex; blockHash?: Hex };
       return blockHash === undefined
         ? this.#blockAt(blockNumber)
-        : this.#shown(ledger.blockByHash(blockHash));
+        : this.#shown(this.#branch.blockByHash(blockHash));
     }
     const { head } = this;
-    const deep = (blocks: number): Block | undefined =>
-      ledger.blocks[Math.max(head.number - blocks, 0)];
+    const deep = (depth: number): Block | undefined => blocks[Math.max(head.number - depth, 0)];
     if (at === undefined || at === "latest" || at === "pending") return head;
-    if (at === "earliest") return ledger.blocks[0];
+    if (at === "earliest") return blocks[0];
     if (at === "safe") return deep(SAFE_DEPTH);
     if (at === "finalized") return deep(FINALIZED_DEPTH);
-    return this.#shown(ledger.blocks[Number(at)]);
+    return this.#shown(blocks[Number(at)]);
   }
 
   /** The block whose state is read. */
@@ -268,9 +288,9 @@ export class Endpoint {
   }
 
   #logs(filter: LogFilter): RpcLog[] {
-    const { ledger } = this.#deps;
+    const { blocks } = this.#branch;
     if (filter.blockHash !== undefined) {
-      const block = this.#shown(ledger.blockByHash(filter.blockHash));
+      const block = this.#shown(this.#branch.blockByHash(filter.blockHash));
       if (!block) throw new RpcError(-32000, "unknown block");
       return this.hidesLogs ? [] : block.logs.filter((log) => isMatch(log, filter));
     }
@@ -283,8 +303,7 @@ export class Endpoint {
     const found: RpcLog[] = [];
     if (this.hidesLogs) return found;
     for (let number = from; number <= to; number += 1)
-      for (const log of ledger.blocks[number]?.logs ?? [])
-        if (isMatch(log, filter)) found.push(log);
+      for (const log of blocks[number]?.logs ?? []) if (isMatch(log, filter)) found.push(log);
     return found;
   }
 
@@ -294,7 +313,7 @@ export class Endpoint {
     const { ledger } = this.#deps;
     const block = this.#stateAt(at);
     const call = this.#prepared(request, block);
-    const run = ledger.execution(block);
+    const run = ledger.execution(block, this.#branch);
     run.deniesUses = this.deniesUses;
     const result = ledger.call(run, call);
     if (result.success) return `0x${result.output}`;
@@ -303,7 +322,7 @@ export class Endpoint {
   }
 
   #prepared(request: CallRequest, block: Block) {
-    const { ledger, blockGasLimit } = this.#deps;
+    const { blockGasLimit } = this.#deps;
     const from = (request.from ?? ZERO).toLowerCase() as Hex;
     const to = request.to?.toLowerCase() as Hex | undefined;
     const input = (request.data ?? request.input ?? "0x").toLowerCase() as Hex;
@@ -316,7 +335,7 @@ export class Endpoint {
         `max fee per gas less than block base fee: address ${from}, maxFeePerGas: ${maxFeeWei}, baseFee: ${block.baseFeeWei}`,
       );
     const cost = maxFeeWei * BigInt(gas) + value;
-    const balance = ledger.number(`wei ${from}`, block.number);
+    const balance = this.#number(`wei ${from}`, block.number);
     if (balance < cost)
       throw new RpcError(
         -32000,
@@ -334,7 +353,8 @@ export class Endpoint {
     const { ledger } = this.#deps;
     const block = this.#stateAt(at);
     const call = this.#prepared(request, block);
-    const tried = (gas: number) => ledger.call(ledger.execution(block), { ...call, gas });
+    const tried = (gas: number) =>
+      ledger.call(ledger.execution(block, this.#branch), { ...call, gas });
     const first = tried(call.gas);
     if (!first.success) {
       if (first.isOutOfGas) throw new RpcError(-32000, "out of gas");
@@ -352,7 +372,7 @@ export class Endpoint {
 
   #simulate(request: SimulateRequest, at: unknown): unknown {
     const { ledger } = this.#deps;
-    const run = ledger.execution(this.#stateAt(at));
+    const run = ledger.execution(this.#stateAt(at), this.#branch);
     return request.blockStateCalls.map(({ calls }) => ({
       calls: calls.map((each) => {
         const call = this.#prepared(

@@ -4,7 +4,7 @@
  * what the code itself computes is a constant for each function.
  */
 import type { Hex } from "viem";
-import type { State, Value } from "./state.ts";
+import type { Value } from "./state.ts";
 
 export interface Log {
   address: Hex;
@@ -60,9 +60,6 @@ export const GAS = {
   logTopic: 375,
   logByte: 8,
   recover: 3_200,
-  value: 9_000,
-  newAccount: 25_000,
-  stipend: 2_300,
   clearRefund: 4_800,
 } as const;
 
@@ -81,23 +78,21 @@ export class Execution {
   /** Set for an endpoint that denies uses of authorizations. */
   deniesUses = false;
   refund = 0;
-  readonly #state: State;
-  readonly #stateBlock: number;
+  /** The value before the transaction. */
+  readonly original: (key: string) => Value | undefined;
   readonly #contractOf: (code: string) => Contract | undefined;
   readonly #written = new Map<string, Value | undefined>();
-  /** The values before the transaction, as far as it changed them. */
+  /** What was there before each write, so that a call that fails can take back its own. */
   readonly #journal: [key: string, before: Value | undefined, wasWritten: boolean][] = [];
   readonly #warm = new Set<string>();
   readonly #warmed: string[] = [];
 
   constructor(
-    state: State,
-    stateBlock: number,
+    original: (key: string) => Value | undefined,
     block: BlockContext,
     contractOf: (code: string) => Contract | undefined,
   ) {
-    this.#state = state;
-    this.#stateBlock = stateBlock;
+    this.original = original;
     this.block = block;
     this.#contractOf = contractOf;
   }
@@ -110,17 +105,13 @@ export class Execution {
     return (this.read(key) as bigint | undefined) ?? 0n;
   }
 
-  original(key: string): Value | undefined {
-    return this.#state.read(key, this.#stateBlock);
-  }
-
   write(key: string, value: Value | undefined): void {
     this.#journal.push([key, this.#written.get(key), this.#written.has(key)]);
     this.#written.set(key, value);
   }
 
-  /** True if it was not used before in this transaction, from now on it was. */
-  warm(key: string): boolean {
+  /** Whether this transaction has not used it before. From now on it has. */
+  isFirstUse(key: string): boolean {
     if (this.#warm.has(key)) return false;
     this.#warm.add(key);
     this.#warmed.push(key);
@@ -241,7 +232,7 @@ export class Frame {
 
   /** Several entries may share one slot of the real storage. */
   load(key: string, slot = key): Value | undefined {
-    this.charge(this.run.warm(slot) ? GAS.coldSlot : GAS.warm);
+    this.charge(this.run.isFirstUse(slot) ? GAS.coldSlot : GAS.warm);
     return this.run.read(key);
   }
 
@@ -252,7 +243,7 @@ export class Frame {
   /** EIP-2200, EIP-2929 and EIP-3529. An entry that shares its slot with another one that is set resets it. */
   store(key: string, value: bigint, slot = key): void {
     const { run } = this;
-    if (run.warm(slot)) this.charge(GAS.coldSlot);
+    if (run.isFirstUse(slot)) this.charge(GAS.coldSlot);
     const now = run.number(key);
     const original = run.original(key);
     const before = typeof original === "bigint" ? original : 0n;
@@ -274,7 +265,7 @@ export class Frame {
   }
 
   hasCode(address: string): boolean {
-    this.charge(this.run.warm(`account ${address}`) ? GAS.coldAccount : GAS.warm);
+    this.charge(this.run.isFirstUse(`account ${address}`) ? GAS.coldAccount : GAS.warm);
     return this.run.codeOf(address) !== undefined;
   }
 
@@ -285,7 +276,7 @@ export class Frame {
 
   /** With at most `gas`, and never the last 64th of what is left. */
   call(to: string, input: string, gas = Number.POSITIVE_INFINITY): CallResult {
-    this.charge(this.run.warm(`account ${to}`) ? GAS.coldAccount : GAS.warm);
+    this.charge(this.run.isFirstUse(`account ${to}`) ? GAS.coldAccount : GAS.warm);
     const available = this.#left - Math.floor(this.#left / 64);
     const result = this.run.call({ caller: this.self, to, input, gas: Math.min(gas, available) });
     this.charge(result.gasUsed);

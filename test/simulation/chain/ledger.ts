@@ -1,6 +1,12 @@
 /** The canonical chain: its blocks, its state at every block, and the execution of transactions and calls. */
 import type { Hex } from "viem";
-import { Execution, type CallResult, type Contract, type Effect } from "./execution.ts";
+import {
+  Execution,
+  type BlockContext,
+  type CallResult,
+  type Contract,
+  type Effect,
+} from "./execution.ts";
 import { hash } from "./signatures.ts";
 import { State, type Value } from "./state.ts";
 import { codeSizes } from "./relays.ts";
@@ -55,6 +61,14 @@ export interface Block {
   logs: RpcLog[];
 }
 
+/** Blocks and their states as a node has them. */
+export interface Branch {
+  readonly blocks: readonly Block[];
+  read(key: string, block: number): Value | undefined;
+  find(txHash: Hex): { mined: Mined; block: Block } | undefined;
+  blockByHash(hash: Hex): Block | undefined;
+}
+
 export interface Call {
   from: Hex;
   /** Undefined: a contract creation. */
@@ -68,14 +82,12 @@ export const quantity = (value: bigint | number): Hex => `0x${value.toString(16)
 const NO_BLOOM: Hex = `0x${"0".repeat(512)}`;
 const NO_HASH: Hex = `0x${"0".repeat(64)}`;
 
-export class Ledger {
+export class Ledger implements Branch {
   readonly chainId: number;
   readonly state = new State();
   readonly blocks: Block[] = [];
   /** Contracts by their code. */
   readonly contracts = new Map<string, Contract>();
-  /** What was in blocks that a reorganisation removed. */
-  readonly removed = new Map<Hex, { mined: Mined; block: Block }>();
   readonly #minedByHash = new Map<Hex, { mined: Mined; block: Block }>();
   readonly #byBlockHash = new Map<Hex, Block>();
   /** Makes the blocks that replace others different from them. */
@@ -125,6 +137,8 @@ export class Ledger {
     const context = { chainId: this.chainId, number, timestampSeconds: block.timestampSeconds };
     let left = block.gasLimit;
     for (let transaction = next(); transaction; transaction = next()) {
+      // One that is left out leaves out those behind it, too.
+      if (transaction.nonce !== this.nonceOf(transaction.from, number)) continue;
       if (transaction.gas > left || !this.#canPay(transaction, number)) continue;
       const done = this.#executeTransaction(transaction, context, block.baseFeeWei);
       left -= done.gasUsed;
@@ -133,25 +147,24 @@ export class Ledger {
     return this.#append({ ...block, mined });
   }
 
-  /** Removes the newest block, and returns what was in it. */
-  undo(): Block {
+  /** Removes the newest block, and returns it and what it wrote. */
+  undo(): Removed {
     const block = this.blocks.pop();
     if (!block || block.number === 0) throw new Error("the first block stays");
-    this.state.undo(block.number);
+    const writes = this.state.undo(block.number);
     this.#byBlockHash.delete(block.hash);
     for (const mined of block.mined) {
       this.#minedByHash.delete(mined.transaction.hash);
-      this.removed.set(mined.transaction.hash, { mined, block });
     }
     this.#branch += 1;
-    return block;
+    return { block, writes };
   }
 
   /** A call at the end of a block. Nothing is changed. Several calls follow on one another in one execution. */
-  execution(block: Block): Execution {
+  execution(block: Block, branch: Branch = this): Execution {
     const { number, timestampSeconds } = block;
     const context = { chainId: this.chainId, number, timestampSeconds };
-    return new Execution(this.state, number, context, (code) => this.contracts.get(code));
+    return this.#run((key) => branch.read(key, number), context);
   }
 
   /** With the gas of a transaction: what it costs at all, and then the call. */
@@ -166,14 +179,18 @@ export class Ledger {
       const gasUsed = fixed + 200 * (output ?? "").length;
       return { success: output !== undefined, output: output ?? "", gasUsed, isOutOfGas: false };
     }
-    run.warm(`account ${caller}`);
-    run.warm(`account ${to}`);
+    run.isFirstUse(`account ${caller}`);
+    run.isFirstUse(`account ${to}`);
     const result = run.call({ caller, to, input, gas, value });
     const used = result.gasUsed + fixed;
     return {
       ...result,
       gasUsed: Math.max(used - Math.min(run.refund, Math.floor(used / 5)), floor),
     };
+  }
+
+  #run(read: (key: string) => Value | undefined, context: BlockContext): Execution {
+    return new Execution(read, context, (code) => this.contracts.get(code));
   }
 
   #canPay(transaction: Transaction, number: number): boolean {
@@ -183,14 +200,14 @@ export class Ledger {
 
   #executeTransaction(
     transaction: Transaction,
-    context: { chainId: number; number: number; timestampSeconds: number },
+    context: BlockContext,
     baseFeeWei: bigint,
   ): { mined: Mined; gasUsed: number } {
     const { from, nonce, gas, maxFeeWei, priorityFeeWei } = transaction;
     const { number } = context;
     const offered = baseFeeWei + priorityFeeWei;
     const price = offered < maxFeeWei ? offered : maxFeeWei;
-    const run = new Execution(this.state, number, context, (code) => this.contracts.get(code));
+    const run = this.#run((key) => this.read(key, number), context);
     // The fee is taken first and what is left of it is returned, so the call cannot spend it.
     const balance = this.number(`wei ${from}`, number);
     run.write(`wei ${from}`, balance - BigInt(gas) * price);
@@ -259,6 +276,50 @@ export class Ledger {
     this.#byBlockHash.set(blockHash, block);
     for (const each of mined) this.#minedByHash.set(each.transaction.hash, { mined: each, block });
     return block;
+  }
+}
+
+interface Removed {
+  block: Block;
+  writes: ReadonlyMap<string, Value | undefined>;
+}
+
+/**
+ * The chain as it was before a reorganisation, for a node that does not know of it. A later and deeper one changes what
+ * it has in common with the chain.
+ */
+export class RemovedBranch implements Branch {
+  readonly blocks: readonly Block[];
+  readonly #ledger: Ledger;
+  readonly #removed: readonly Removed[];
+  readonly #base: number;
+
+  /** Made while the ledger ends with the last common block. */
+  constructor(ledger: Ledger, removed: readonly Removed[]) {
+    this.#ledger = ledger;
+    this.#removed = removed;
+    this.#base = ledger.head.number;
+    this.blocks = [...ledger.blocks, ...removed.map(({ block }) => block)];
+  }
+
+  read(key: string, block: number): Value | undefined {
+    for (let number = block; number > this.#base; number -= 1) {
+      const writes = this.#removed[number - this.#base - 1]?.writes;
+      if (writes?.has(key) === true) return writes.get(key);
+    }
+    return this.#ledger.read(key, Math.min(block, this.#base));
+  }
+
+  find(txHash: Hex): { mined: Mined; block: Block } | undefined {
+    for (const { block } of this.#removed)
+      for (const mined of block.mined)
+        if (mined.transaction.hash === txHash) return { mined, block };
+    const found = this.#ledger.find(txHash);
+    return found && found.block.number <= this.#base ? found : undefined;
+  }
+
+  blockByHash(hash: Hex): Block | undefined {
+    return this.blocks.find((block) => block.hash === hash);
   }
 }
 

@@ -15,7 +15,21 @@ export const hashText = (text: string): string => hash(Buffer.from(text).toStrin
 export const typedHash = (domainSeparator: string, struct: string): string =>
   hash(`1901${domainSeparator}${struct}`);
 
+const separators = new Map<string, string>();
+
+/** Of the typed data's domain. */
 export function separator(
+  fields: { name: string; version?: string },
+  chainId: number,
+  contract: string,
+): string {
+  const key = `${fields.name} ${fields.version} ${chainId} ${contract}`;
+  const known = separators.get(key) ?? makeSeparator(fields, chainId, contract);
+  separators.set(key, known);
+  return known;
+}
+
+function makeSeparator(
   fields: { name: string; version?: string },
   chainId: number,
   contract: string,

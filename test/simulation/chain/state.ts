@@ -35,9 +35,12 @@ export class State {
     (this.#changed[block] ??= []).push(key);
   }
 
-  /** Removes what this block, which is the newest, has written. */
-  undo(block: number): void {
-    for (const key of this.#changed[block] ?? []) this.#entries.get(key)?.pop();
+  /** Removes what this block, which is the newest, has written, and returns it. */
+  undo(block: number): Map<string, Value | undefined> {
+    const removed = new Map<string, Value | undefined>();
+    for (const key of this.#changed[block] ?? [])
+      removed.set(key, this.#entries.get(key)?.pop()?.value);
     this.#changed.length = Math.min(this.#changed.length, block);
+    return removed;
   }
 }

@@ -41,16 +41,8 @@ const MAGIC = "1626ba7e";
 /** What a function computes besides storage, logs and signatures, measured with the compiled contract. */
 const COMPUTE = { view: 500, transfer: 900, authorization: 1_700, digest: 2_300 };
 
-const separators = new Map<string, string>();
-
-function domainOf({ run, self }: Frame): string {
-  const key = `${run.block.chainId} ${self}`;
-  const known = separators.get(key);
-  if (known !== undefined) return known;
-  const made = separator({ name: "USDC", version: "2" }, run.block.chainId, self);
-  separators.set(key, made);
-  return made;
-}
+const domainOf = ({ run, self }: Frame): string =>
+  separator({ name: "USDC", version: "2" }, run.block.chainId, self);
 
 type TokenFunction = (frame: Frame, args: Args) => string;
 const functions = new Map<string, TokenFunction>();

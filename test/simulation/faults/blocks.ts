@@ -1,8 +1,9 @@
 // What happens to blocks, pools and fees.
 import type { Hex } from "viem";
 import type { Random } from "../../helpers/random.ts";
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import { pause, RELAYERS, type World } from "../world.ts";
+import { lie } from "./endpoints.ts";
 
 const BLOCK_MS = 2_000;
 const BASE_FEE_WEI = 1_000_000_000n;
@@ -51,7 +52,7 @@ export const gasDear: Kind = {
 };
 
 /** The relayers' transactions of the newest blocks. */
-function ours(world: World, depth: number): Hex[] {
+export function oursIn(world: World, depth: number): Hex[] {
   const { blocks } = world.chain.ledger;
   return blocks
     .slice(-depth)
@@ -61,13 +62,11 @@ function ours(world: World, depth: number): Hex[] {
 }
 
 async function reorganise(world: World, random: Random, depth: number): Promise<void> {
-  const all = ours(world, depth);
+  const all = oursIn(world, depth);
   const drop = random.pick<readonly Hex[]>([[], all, all.filter(() => random.next() < 0.5)]);
-  world.timeline.note(
-    `REORGANISATION of ${depth} blocks with ${all.length} of ours, ${drop.length} are dropped`,
-  );
-  world.deepestReorganisation = Math.max(world.deepestReorganisation, depth);
-  world.chain.reorganise(depth, { drop });
+  world.timeline.note(`${all.length} transactions of ours, ${drop.length} are dropped`);
+  world.reorganise(depth, { drop });
+  if (random.next() < 0.4) void keepShowing(world, random);
   // In another order than before: some have to wait.
   if (random.next() < 0.4) {
     world.mining = { without: all.filter(() => random.next() < 0.5) };
@@ -77,9 +76,18 @@ async function reorganise(world: World, random: Random, depth: number): Promise<
   }
 }
 
+/** One endpoint is still on the branch that nobody else follows. */
+async function keepShowing(world: World, random: Random): Promise<void> {
+  if (world.liar !== undefined) return;
+  await world.lasting(
+    random.int(4_000, 40_000),
+    lie(world, random, { ignoresReorganisations: true }),
+  );
+}
+
 /** Waits for a block with one of ours, so that there is something to remove. */
-async function afterOurs(world: World, depth: number): Promise<void> {
-  for (let waited = 0; waited < 10 && ours(world, depth).length === 0; waited += 1)
+export async function afterOurs(world: World, depth: number): Promise<void> {
+  for (let waited = 0; waited < 10 && oursIn(world, depth).length === 0; waited += 1)
     await pause(BLOCK_MS / 2);
 }
 

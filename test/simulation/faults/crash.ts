@@ -1,5 +1,5 @@
 // A process is killed: at once, or before one of its next steps. Another one takes its place a little later.
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import { pause, type World } from "../world.ts";
 import type { Service } from "../service.ts";
 

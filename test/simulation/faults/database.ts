@@ -1,5 +1,5 @@
 // What happens to the database and the way to it.
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import { Client } from "../pg.ts";
 import { pause } from "../world.ts";
 import { moneyStep, watchSteps } from "./steps.ts";

@@ -2,7 +2,7 @@
 // lies at a time.
 import type { Random } from "../../helpers/random.ts";
 import { RpcError, type Endpoint } from "../chain/chain.ts";
-import type { Item, Kind } from "../plan.ts";
+import type { Item, Kind } from "../kind.ts";
 import type { World } from "../world.ts";
 
 type Undo = () => void;
@@ -78,7 +78,7 @@ const LIES: Trouble[] = [
     deniesUses: true,
     hidesTransactions: true,
   })),
-  settings(() => ({ showsRemoved: true })),
+  settings(() => ({ ignoresReorganisations: true })),
 ];
 
 const timeOf = (random: Random): number => random.int(1_000, random.pick([8_000, 40_000]));
@@ -107,6 +107,17 @@ export const endpointsAway: Kind = { weight: 2, play: trouble(AWAY) };
 export const endpointsLate: Kind = { weight: 3, play: trouble(LATE) };
 export const sendsFail: Kind = { weight: 4, play: trouble(SENDS) };
 export const methodsMissing: Kind = { weight: 1, play: trouble(MISSING) };
+
+/** One endpoint says this from now on, until the returned function is called. */
+export function lie(world: World, random: Random, said: Partial<Endpoint>): () => void {
+  const index = random.next() < 0.7 ? 0 : random.int(0, world.chain.endpoints.length - 1);
+  world.liar = index;
+  const undo = settings(() => said)(world.chain.endpoints[index] as Endpoint, random, world, index);
+  return () => {
+    world.liar = undefined;
+    undo();
+  };
+}
 
 export const endpointLies: Kind = {
   weight: 4,

@@ -1,9 +1,23 @@
 // The faults of the worlds.
-import type { Kind } from "../plan.ts";
-import * as blocks from "./blocks.ts";
+import type { Kind } from "../kind.ts";
+import {
+  blocksPassUsOver,
+  blocksStop,
+  deepReorganisation,
+  gasDear,
+  poolEmptied,
+  reorganisation,
+} from "./blocks.ts";
 import { crash } from "./crash.ts";
 import * as database from "./database.ts";
-import * as endpoints from "./endpoints.ts";
+import {
+  connectionsUnsteady,
+  endpointLies,
+  endpointsAway,
+  endpointsLate,
+  methodsMissing,
+  sendsFail,
+} from "./endpoints.ts";
 import * as outsiders from "./outsiders.ts";
 import * as processes from "./processes.ts";
 
@@ -11,7 +25,17 @@ export const FAULTS: Readonly<Record<string, Kind>> = {
   crash,
   ...processes,
   ...database,
-  ...endpoints,
-  ...blocks,
+  connectionsUnsteady,
+  endpointLies,
+  endpointsAway,
+  endpointsLate,
+  methodsMissing,
+  sendsFail,
+  blocksPassUsOver,
+  blocksStop,
+  deepReorganisation,
+  gasDear,
+  poolEmptied,
+  reorganisation,
   ...outsiders,
 };

@@ -2,7 +2,7 @@
 import type { Address, Hex } from "viem";
 import { tokenKeys } from "../chain/token.ts";
 import type { Transaction } from "../chain/chain.ts";
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import { pause, RELAYERS, type World } from "../world.ts";
 
 const COPYIST: Address = "0x00000000000000000000000000000000000c0b1e";

@@ -1,9 +1,11 @@
 // What happens to processes of the service: killed at any moment, suspended, deployed, gone, and with wrong clocks.
 import type { Random } from "../../helpers/random.ts";
-import type { Kind } from "../plan.ts";
+import type { Kind } from "../kind.ts";
 import type { Service } from "../service.ts";
 import type { Step } from "../time.ts";
 import { pause, type World } from "../world.ts";
+import { afterOurs, oursIn } from "./blocks.ts";
+import { lie } from "./endpoints.ts";
 import { moneyStep, watchSteps } from "./steps.ts";
 
 const oneOf = (world: World, random: Random): Service | undefined =>
@@ -70,7 +72,9 @@ export const deployment: Kind = {
   weight: 3,
   async play(world, { random }) {
     const isOverlapping = random.next() < 0.7;
-    for (const service of [...world.services]) {
+    // Those that start now are not stopped.
+    const old = world.services.slice();
+    for (const service of old) {
       if (isOverlapping) world.startService();
       await pause(random.int(500, 5_000));
       if (world.services.includes(service)) await world.stop(service);
@@ -79,11 +83,57 @@ export const deployment: Kind = {
   },
 };
 
+/** All processes end just after a transaction was sent. False if none was, or an endpoint lies already. */
+async function endAfterSend(world: World): Promise<boolean> {
+  let isSent = false;
+  await watchSteps(world, 20_000, ({ text, moment }) => {
+    if (!text.startsWith("eth_sendRaw") || moment !== "after") return "go on";
+    isSent = world.liar === undefined;
+    if (isSent) for (const service of world.services) world.crash(service);
+    return "done";
+  });
+  return isSent;
+}
+
+/** They come back when its payments have expired: used, while one endpoint denies it. */
+export const blindReturn: Kind = {
+  weight: 2,
+  async play(world, { random }) {
+    if (!(await endAfterSend(world))) return;
+    const end = lie(world, random, {
+      deniesUses: true,
+      hidesReceipts: true,
+      hidesLogs: true,
+      hidesTransactions: true,
+    });
+    await pause(random.int(100_000, 200_000));
+    world.startService();
+    await world.lasting(random.int(10_000, 60_000), end);
+  },
+};
+
+/** They come back when its block was removed, and one endpoint still shows its receipt. */
+export const staleReturn: Kind = {
+  weight: 2,
+  async play(world, { random }) {
+    if (!(await endAfterSend(world))) return;
+    await afterOurs(world, 1);
+    await pause(random.int(0, 1_500));
+    const depth = random.int(1, 2);
+    world.deepestReorganisation = Math.max(world.deepestReorganisation, depth);
+    world.reorganise(depth, { drop: oursIn(world, depth) });
+    const end = lie(world, random, { ignoresReorganisations: true });
+    await pause(random.int(4_000, 20_000));
+    world.startService();
+    await world.lasting(random.int(10_000, 60_000), end);
+  },
+};
+
 /** All processes at once, for seconds or for longer than an authorization is valid. */
 export const outage: Kind = {
   weight: 2,
   async play(world, { random }) {
-    for (const service of [...world.services]) world.crash(service);
+    for (const service of world.services) world.crash(service);
     await pause(random.int(500, random.pick([5_000, 30_000, 240_000])));
     for (let count = random.int(1, 2); count > 0; count -= 1) world.startService();
   },

@@ -29,14 +29,12 @@ export async function watchSteps(
   look: (step: Step) => "go on" | "done",
 ): Promise<void> {
   const { stepWatchers } = world.timeline;
-  let isDone = false;
   const watch = (step: Step): void => {
-    if (look(step) === "go on") return;
-    isDone = true;
-    stepWatchers.delete(watch);
+    if (look(step) === "done") stepWatchers.delete(watch);
   };
   stepWatchers.add(watch);
-  for (let waitedMs = 0; waitedMs < limitMs && !isDone; waitedMs += LOOK_MS) await pause(LOOK_MS);
+  for (let waitedMs = 0; waitedMs < limitMs && stepWatchers.has(watch); waitedMs += LOOK_MS)
+    await pause(LOOK_MS);
   stepWatchers.delete(watch);
 }
 const LOOK_MS = 500;

@@ -86,6 +86,20 @@ export const DEFECTS: readonly PlantedDefect[] = [
     caughtBy: "test/settlement/follows-the-block.test.ts",
   },
   {
+    name: "receipt-of-a-removed-block-is-final",
+    story:
+      "A receipt that was first read when its block was deep counted as final without a look at the block. One endpoint still showed it after a reorganisation had removed the block, and a payment that never moved was settled for good.",
+    area: "settlement",
+    file: "server/plugins/settlement/tracker.ts",
+    changes: [
+      {
+        find: `await this.#report(slot, receipt, confirmations === 1);`,
+        replace: `await this.#report(slot, receipt, depth >= confirmations);`,
+      },
+    ],
+    caughtBy: "test/simulation/faults/processes.ts",
+  },
+  {
     name: "late-receipt-means-replaced",
     story:
       "A transaction whose receipt was late counted as replaced by a foreign one. Its payments were sent again, and its gas was charged to nobody.",
