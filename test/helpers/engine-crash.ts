@@ -124,5 +124,7 @@ export async function expectAllPaidOnce(
     rows.every(({ status }) => status === "mined" || status === "given_up"),
     "the lane's holder follows each transaction until it is final",
   );
+  const { rows: unknown } = await database.pool.query("SELECT id FROM settlements WHERE by_other");
+  t.same(unknown, [], "nothing was sent before it was stored");
   await expectLedgerEqualsChain(t, chain, database.pool);
 }

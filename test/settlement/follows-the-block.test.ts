@@ -2,7 +2,7 @@
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import t, { type Test } from "tap";
-import { keccak256, type Hex } from "viem";
+import { encodeEventTopics, keccak256, pad, parseTransaction, slice, toHex, type Hex } from "viem";
 import { ChainRpc } from "../../server/infra/chain/rpc.ts";
 import { testChain, type TestChain } from "../helpers/chain.ts";
 import {
@@ -12,6 +12,7 @@ import {
   request,
   settle,
   startEngine,
+  TOKEN_ABI,
   type TestEngine,
 } from "../helpers/engine.ts";
 import { testDatabase, type TestDatabase } from "../helpers/postgres.ts";
@@ -153,24 +154,46 @@ t.test("it drops the connection", { timeout: 60_000 }, async (t) => {
   t.equal(place.proxy.count(SEND_AND_WAIT), 1);
 });
 
+/** What the logs would be if this transaction, of a single payment, had moved the money. */
+function logsOf(raw: Hex) {
+  const { to: address, data = "0x" } = parseTransaction(raw);
+  const argument = (index: number): Hex => slice(data, 4 + 32 * index, 36 + 32 * index);
+  const addressIn = (index: number): Hex => slice(argument(index), 12);
+  const used = { authorizer: addressIn(0), nonce: argument(5) };
+  return [
+    {
+      topics: encodeEventTopics({ abi: TOKEN_ABI, eventName: "AuthorizationUsed", args: used }),
+      data: "0x",
+    },
+    {
+      topics: [
+        ...encodeEventTopics({ abi: TOKEN_ABI, eventName: "Transfer" }),
+        pad(addressIn(0)),
+        pad(addressIn(1)),
+      ],
+      data: argument(2),
+    },
+  ].map((log, index) => ({ address, logIndex: toHex(index), ...log }));
+}
+
 t.test("it returns a receipt that is in no block", { timeout: 60_000 }, async (t) => {
   const block = await chain.publicClient.getBlock({ blockTag: "latest" });
-  const receiptOf = (transactionHash: Hex) => ({
-    transactionHash,
-    blockNumber: `0x${(block.number + 3n).toString(16)}`,
+  const receiptOf = (raw: Hex) => ({
+    transactionHash: keccak256(raw),
+    blockNumber: toHex(block.number + 5n),
     blockHash: keccak256("0x01"),
     status: "0x1",
     gasUsed: "0x5208",
-    logs: [],
+    logs: logsOf(raw),
   });
   const falseReceipts: Hex[] = [];
   const place = await world(t, {
     waits: true,
     rule: ({ method, params }) => {
       if (method !== SEND_AND_WAIT) return { do: "pass" };
-      const hash = keccak256(params[0] as Hex);
-      falseReceipts.push(hash);
-      return { do: "pass-and-lie", result: receiptOf(hash) };
+      const raw = params[0] as Hex;
+      falseReceipts.push(keccak256(raw));
+      return { do: "pass-and-lie", result: receiptOf(raw) };
     },
   });
   const { txHash } = await place.pay();
@@ -180,9 +203,11 @@ t.test("it returns a receipt that is in no block", { timeout: 60_000 }, async (t
 
 t.test("receipts of a block that does not exist yet", { timeout: 60_000 }, async (t) => {
   let falseReceipts = 0;
+  let raw: Hex = "0x";
   const place = await world(t, {
     waits: false,
     rule: ({ method, params }) => {
+      if (method === SEND) raw = params[0] as Hex;
       if (method !== RECEIPT || (falseReceipts += 1) > 4) return { do: "pass" };
       const result = {
         transactionHash: params[0],
@@ -190,7 +215,7 @@ t.test("receipts of a block that does not exist yet", { timeout: 60_000 }, async
         blockHash: falseReceipts % 2 === 0 ? `0x${"0".repeat(64)}` : keccak256("0x01"),
         status: "0x1",
         gasUsed: "0x5208",
-        logs: [],
+        logs: logsOf(raw),
       };
       return { do: "answer", result };
     },

@@ -149,10 +149,13 @@ t.test("it is canceled before the seller collects", async (t) => {
   const wanted = await signed();
   const { authorization } = wanted;
   const cancelSignature = await signCancel(chain, wallet, authorization.nonce);
-  const outcome = await node.engine.settlement.requestCancel({
-    key: authorization,
-    cancelSignature,
-  });
+  const cancellation = { key: authorization, cancelSignature };
+  t.match(
+    await node.engine.settlement.requestCancel({ ...cancellation, timeoutMs: 0 }),
+    { status: "pending" },
+    "the chain decides: nothing is reported before a block",
+  );
+  const outcome = await node.engine.settlement.requestCancel(cancellation);
   t.equal(outcome.status, "canceled", node.logText());
   t.same(await ledger(wanted), { status: "voided", window_sum: "0" });
   await t.rejects(seller(wanted), /used or canceled/, "the seller comes too late");

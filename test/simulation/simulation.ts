@@ -20,10 +20,10 @@ export interface Simulation {
   playAll(orders: readonly Order[], next: (report: Report) => boolean): Promise<void>;
 }
 
-const PASSWORD = "simulation-only-on-this-machine";
+export const PASSWORD = "simulation-only-on-this-machine";
 /** A world that takes longer does not end by itself. */
 const WORLD_LIMIT_MS = 400_000;
-const SETTINGS = [
+export const SETTINGS = [
   "jit=off",
   "autovacuum=off",
   "wal_level=minimal",
@@ -105,7 +105,7 @@ export async function withSimulation<T>(
 }
 
 /** The SQL functions to install: those of the project, or a copy with the defect. */
-async function functionsWith(plant: string | undefined, dir: string): Promise<URL> {
+export async function functionsWith(plant: string | undefined, dir: string): Promise<URL> {
   const planted = plant === undefined ? undefined : await plantedFunction(plant);
   if (!planted) return FUNCTIONS_DIRECTORY;
   const copy = join(dir, "functions");
@@ -115,7 +115,7 @@ async function functionsWith(plant: string | undefined, dir: string): Promise<UR
 }
 
 /** One Node process with its database. */
-class Hand {
+export class Hand {
   readonly #program: string;
   readonly #url: string;
   readonly #started: ChildProcess[];

@@ -185,6 +185,17 @@ t.test("accepting settlements in groups", async (t) => {
     ]);
     const { rows } = await pool.query("SELECT 1 FROM settlements WHERE id = $1", [gone.id]);
     t.equal(rows.length, 0, "nothing was stored for it");
+    for (const { id: paymentId } of wanted)
+      t.notOk(
+        await voidUnsigned(pool, { ...key, paymentId, code: "not_signed", detail: "too late" }),
+        "what was accepted is not released any more",
+      );
+    t.same(await Promise.all(wanted.map(statusOf)), [
+      "submitted",
+      "voided",
+      "submitted",
+      "submitted",
+    ]);
   });
 
   await t.test("a request that Postgres rejects fails alone", async (t) => {

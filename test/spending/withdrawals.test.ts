@@ -2,8 +2,10 @@
 import t from "tap";
 import { encodeDeployData, getAddress, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import { newId } from "../../server/core/ids.ts";
 import { callApi, spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
+import { randomNonce } from "../helpers/engine.ts";
 import walletArtifact from "../helpers/contracts/TestWallet.json" with { type: "json" };
 import {
   createAgent,
@@ -175,6 +177,22 @@ t.test("an order signed for something else is refused", async (t) => {
   t.same(await statusesOf(ctx, agent.id), {});
 });
 
+t.test("a withdrawal cannot move money after the deadline of its order", async (t) => {
+  const agent = await fundedAgent();
+  const prepared = await prepare(agent, { amount: "1" });
+  // Sooner than the time that every authorization is valid for.
+  const deadline = String(Math.floor(Date.now() / 1000) + 60);
+  const sooner = { ...prepared, order: { ...prepared.order, deadline } };
+  const signature = await sign(owner.account, sooner);
+  const answer = await execute(agent, { order: sooner.order, signature });
+  t.equal(answer.statusCode, 200, answer.body);
+  const { rows } = await database.pool.query<{ until: string }>(
+    "SELECT valid_before::text AS until FROM settlements WHERE id = $1",
+    [answer.json<{ paymentId: string }>().paymentId],
+  );
+  t.same(rows, [{ until: deadline }]);
+});
+
 t.test("two parallel calls with one order: one executes", async (t) => {
   const agent = await fundedAgent();
   const prepared = await prepare(agent, { amount: "6" });
@@ -210,6 +228,21 @@ t.test("in parallel with a spend: never more than the balance", async (t) => {
   ]);
   const statuses = [withdrawal.statusCode, spend.statusCode].sort((a, b) => a - b);
   t.same(statuses, [200, 402], "the second of them is refused for the balance");
+});
+
+t.test("what an open payment has promised cannot be withdrawn", async (t) => {
+  const agent = await fundedAgent();
+  const prepared = await prepare(agent, { amount: "max" });
+  await database.pool.query(
+    `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, nonce)
+     VALUES ($1, $2, 'spend', 'reserved', $3, $4, $4, 1, $5)`,
+    [agent.id, newId("pay"), chain.chainId, chain.usdc.toLowerCase(), randomNonce()],
+  );
+  const signature = await sign(owner.account, prepared);
+  const answer = await execute(agent, { order: prepared.order, signature });
+  t.equal(answer.statusCode, 402, answer.body);
+  t.equal(codeOf(answer), "insufficient_funds");
+  t.equal(await usdcOf(ctx, agent.walletAddress), 10n * usdc);
 });
 
 t.test("works when paused, expired and at the limit, and counts against none", async (t) => {

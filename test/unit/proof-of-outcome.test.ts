@@ -6,6 +6,8 @@ import { TIMINGS } from "../../server/core/timings.ts";
 import type { RpcLog } from "../../server/core/abi.ts";
 import type { RpcReceipt } from "../../server/infra/chain/contracts.ts";
 import type { EngineContext } from "../../server/plugins/settlement/context.ts";
+import { notOnChain, type LedgerRow } from "../../server/plugins/reconciliation/compare.ts";
+import { repair, Timeouts } from "../../server/plugins/reconciliation/repair.ts";
 import { outcomeOf } from "../../server/plugins/settlement/waiters.ts";
 import { explainUse, proveRefused, Refusals } from "../../server/plugins/settlement/prove.ts";
 import { proveByTransaction, provenBy } from "../../server/plugins/settlement/receipts.ts";
@@ -344,4 +346,34 @@ t.test("the outcome of a row", async (t) => {
     reason: "late",
     message: "late",
   });
+});
+
+t.test("a settled payment that the logs lack is opened when every endpoint lacks it", async (t) => {
+  const { authorization, ...record } = recordOf(AUTHORIZATION, {
+    txHash: HASH,
+    blockNumber: 0x50n,
+  });
+  const row = { ...record, ...authorization, status: "settled", blockHash: "0x01" } as LedgerRow;
+  const repaired = async (answers: (RpcReceipt | null)[]) => {
+    const finalized: string[] = [];
+    const result = await repair(
+      {
+        chainId: ARC.chainId,
+        timeouts: new Timeouts({ ...TIMINGS, reconcileAbsentMs: 0 }),
+        receiptsFor: async () => ({ answers, needed: 2 }),
+        row: async () => row,
+        note: async () => true,
+        repaired: async () => undefined,
+        finalize: async (outcomes: { status: string }[]) =>
+          void finalized.push(...outcomes.map(({ status }) => status)),
+        log: { warn: () => undefined, error: () => undefined },
+      } as unknown as Parameters<typeof repair>[0],
+      notOnChain(row),
+    );
+    return { result, finalized };
+  };
+  const shown = receiptOf([used, moved(value)]);
+  t.same(await repaired([shown, null]), { result: "wait", finalized: [] }, "one shows it");
+  t.same(await repaired([null]), { result: "wait", finalized: [] }, "too few answer");
+  t.same(await repaired([null, null]), { result: "done", finalized: ["open"] });
 });

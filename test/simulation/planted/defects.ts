@@ -50,7 +50,7 @@ export const DEFECTS: readonly PlantedDefect[] = [
         replace: `lane.lease_epoch < s.lane_epoch`,
       },
     ],
-    caughtBy: "test/settlement/replicas.test.ts",
+    caughtBy: "test/settlement/crash-recovery.test.ts",
   },
   {
     name: "stored-transaction-is-not-sent-again",
@@ -349,7 +349,7 @@ export const DEFECTS: readonly PlantedDefect[] = [
         replace: `AND id = p_payment_id AND outstanding FOR UPDATE;`,
       },
     ],
-    caughtBy: "test/spending/background-work.test.ts",
+    caughtBy: "test/spending/accepted-in-groups.test.ts",
   },
   {
     name: "timeout-means-failed",
@@ -461,7 +461,7 @@ export const DEFECTS: readonly PlantedDefect[] = [
         replace: `    if (only) return`,
       },
     ],
-    caughtBy: "test/spending/background-work.test.ts",
+    caughtBy: "test/spending/accepted-in-groups.test.ts",
   },
   {
     name: "success-for-an-equal-body",
@@ -491,7 +491,7 @@ export const DEFECTS: readonly PlantedDefect[] = [
         replace: `  agentId === null && kind === undefined;`,
       },
     ],
-    caughtBy: "test/facilitator/one-success.test.ts",
+    caughtBy: "test/unit/proof-of-outcome.test.ts",
   },
 
   // Fetch: payments that a seller collects.
@@ -575,7 +575,7 @@ export const DEFECTS: readonly PlantedDefect[] = [
         replace: `  return { status: "expired" };`,
       },
     ],
-    caughtBy: "test/x402-client/hostile-seller.test.ts",
+    caughtBy: "test/settlement/watched-authorizations.test.ts",
   },
   {
     name: "canceled-before-it-is-final",
@@ -590,7 +590,7 @@ export const DEFECTS: readonly PlantedDefect[] = [
         replace: "",
       },
     ],
-    caughtBy: "test/settlement/reorganisation.test.ts",
+    caughtBy: "test/unit/proof-of-outcome.test.ts",
   },
 
   // Reconciliation.
@@ -624,6 +624,6 @@ export const DEFECTS: readonly PlantedDefect[] = [
         replace: `if (answers.every(isShown)) return "wait";`,
       },
     ],
-    caughtBy: "test/reconciliation/repairs.test.ts",
+    caughtBy: "test/unit/proof-of-outcome.test.ts",
   },
 ];
