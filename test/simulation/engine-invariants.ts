@@ -29,6 +29,7 @@ const ALARMS: readonly [RegExp, (world: World) => boolean][] = [
   [/^it is not known whether a settlement was accepted/, ({ faults }) => faults.size > 0],
   [/^a settlement was accepted, but its outcome could not/, ({ faults }) => faults.size > 0],
   [/^a reorganisation removed a block/, isReorganised],
+  [/^a batch could not be submitted/, isAfter("databaseDown")],
   [/^the nodes? rejects? a/, isAfter("sendsFail")],
   [/^the chain lost our transactions/, isDeep],
   [/^a foreign transaction used one of our nonces/, isAfter("nonceTaken")],
