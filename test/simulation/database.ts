@@ -311,7 +311,11 @@ async function soon(outcome: Promise<Outcome>): Promise<Outcome | undefined> {
 }
 
 const refused = (): Error =>
-  Object.assign(new Error("connect ECONNREFUSED 127.0.0.1:5432"), { code: "ECONNREFUSED" });
+  Object.assign(new Error("connect ECONNREFUSED 127.0.0.1:5432"), {
+    code: "ECONNREFUSED",
+    syscall: "connect",
+    errno: -111,
+  });
 
 const fatal = (code: string, message: string): Error => {
   const error = new DatabaseError(message, message.length, "error");

@@ -30,6 +30,7 @@ const ALARMS: readonly [RegExp, (world: World) => boolean][] = [
   [/^a settlement was accepted, but its outcome could not/, hasLostResponses],
   [/^a batch could not be submitted/, hasLostResponses],
   [/^a reorganisation removed a block/, isReorganised],
+  [/^a batch could not be submitted/, isAfter("databaseDown")],
   [/^the nodes? rejects? a/, isAfter("sendsFail")],
   [/^the chain lost our transactions/, isDeep],
   [/^a foreign transaction used one of our nonces/, isAfter("nonceTaken")],

@@ -27,8 +27,13 @@ export const usesIn = (chain: World["chain"]) =>
 
 export const SELLER_INVARIANTS: Readonly<Record<string, Invariant>> = {
   /** A payment of an outside payer unlocks one resource at most, and only if it moved. */
-  presented({ sales, chain, faults }) {
+  async presented({ sales, chain, faults, deepestReorganisation }, sql) {
     const all = usesIn(chain);
+    // A success is told before it is final. What a reorganisation takes back for good is corrected.
+    const { rows } = await sql.query<{ key: string }>(
+      `SELECT lower(from_address || ' ' || nonce) AS key FROM settlements WHERE corrected_at IS NOT NULL AND status <> 'settled'`,
+    );
+    const takenBack = new Set(deepestReorganisation > 0 ? rows.map(({ key }) => key) : []);
     return sales.presented.flatMap(
       ({ who, from, to, amountAtomic, nonce, claims, isGood, atMs }) => {
         const key = useKey(from, nonce);
@@ -39,7 +44,8 @@ export const SELLER_INVARIANTS: Readonly<Record<string, Invariant>> = {
         const successes = claims.filter(({ body }) => body["success"] === true);
         const winners = new Set(successes.map(({ caller }) => caller));
         if (winners.size > 1) broken.push(`${who} was a success for ${[...winners].join(" and ")}`);
-        if (winners.size > 0 && !use) broken.push(`${who} was a success, and nothing moved`);
+        if (winners.size > 0 && !use && !takenBack.has(key))
+          broken.push(`${who} was a success, and nothing moved`);
         for (const { body } of successes)
           if (sales.uses.get(key)?.has(body["transaction"] as Hex) !== true)
             broken.push(
