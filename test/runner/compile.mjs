@@ -28,9 +28,15 @@ const hasItsOwnTest = {
 /**
  * @param {string[]} files relative to the repository
  * @param {string} outdir inside the repository, where packages are found
+ * @param {{isSplit?: boolean, change?: (path: string, source: string) => string}} [options] `isSplit`: files share what
+ *   they import, instead of a copy in each; `change`: of the sources
  * @returns {Promise<(file: string) => string>} where a file's compiled form is
  */
-export async function compile(files, outdir) {
+export async function compile(
+  files,
+  outdir,
+  { isSplit = true, change = (_, source) => source } = {},
+) {
   await bundle({
     absWorkingDir: ROOT,
     entryPoints: files,
@@ -38,7 +44,7 @@ export async function compile(files, outdir) {
     outbase: ROOT,
     outExtension: { ".js": ".mjs" },
     bundle: true,
-    splitting: true,
+    splitting: isSplit,
     packages: "external",
     platform: "node",
     format: "esm",
@@ -46,7 +52,7 @@ export async function compile(files, outdir) {
     sourcemap: "linked",
     sourcesContent: false,
     logLevel: "error",
-    plugins: [keepsItsPlace, hasItsOwnTest],
+    plugins: [keepsItsPlace(change), hasItsOwnTest],
   });
   return (file) => relative(ROOT, join(outdir, file.replace(/\.ts$/, ".mjs")));
 }

@@ -7,13 +7,14 @@ const META = ["import", "meta"].join(".");
 
 /**
  * Keeps the source's own path in a compiled file, so that it finds the files beside its source.
- * @type {import("esbuild").Plugin}
+ * @param {(path: string, source: string) => string} [change] of a source before it is compiled
+ * @returns {import("esbuild").Plugin}
  */
-export const keepsItsPlace = {
+export const keepsItsPlace = (change = (_path, source) => source) => ({
   name: "keeps-its-place",
   setup(build) {
     build.onLoad({ filter: /\.(ts|mts|mjs)$/, namespace: "file" }, async ({ path }) => {
-      const source = await readFile(path, "utf8");
+      const source = change(path, await readFile(path, "utf8"));
       const loader = path.endsWith(".mjs") ? "js" : "ts";
       const contents = source
         .replaceAll(`${META}.url`, JSON.stringify(pathToFileURL(path).href))
@@ -22,4 +23,4 @@ export const keepsItsPlace = {
       return { contents, loader };
     });
   },
-};
+});

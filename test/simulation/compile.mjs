@@ -44,7 +44,7 @@ export async function compileSimulation(outdir, plugins = []) {
     sourcemap: "linked",
     sourcesContent: false,
     logLevel: "error",
-    plugins: [hasItsOwnWorld, ...plugins, keepsItsPlace],
+    plugins: [hasItsOwnWorld, ...plugins, keepsItsPlace()],
   });
   return join(outdir, "worker.mjs");
 }

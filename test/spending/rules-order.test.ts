@@ -9,6 +9,7 @@ import { evaluate } from "../../server/plugins/guardrails/explain.ts";
 import { reserve } from "../../server/plugins/guardrails/store.ts";
 import { DENIAL_CODES, type DenialCode } from "../../server/plugins/guardrails/rules.ts";
 import { testDatabase } from "../helpers/postgres.ts";
+import { runsOf } from "../helpers/tier.ts";
 import {
   CHAIN_ID,
   PAYEE,
@@ -161,7 +162,7 @@ t.test("any mixture of faults", async (t) => {
   const seen = new Set<string | null>();
   await fc.assert(
     fc.asyncProperty(facts, async (given) => void seen.add(await refusalOf(given))),
-    { numRuns: 1_500, examples: WITH_ONE.map((given) => [given]) },
+    { numRuns: runsOf(1_500), examples: WITH_ONE.map((given) => [given]) },
   );
   for (const code of [null, ...DENIAL_CODES]) t.ok(seen.has(code), `${code} was a result`);
 });

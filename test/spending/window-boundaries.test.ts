@@ -8,9 +8,9 @@ import { reserve, voidUnsigned } from "../../server/plugins/guardrails/store.ts"
 import { readLimits } from "../../server/plugins/guardrails/store.ts";
 import { Guardrails } from "../../server/plugins/guardrails/decide.ts";
 import type { ReserveResult } from "../../server/plugins/guardrails/types.ts";
+import { withOwnClock } from "../helpers/database-clock.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import {
-  passTime,
   PAYEE,
   reserveRequest,
   seedAgent,
@@ -21,6 +21,7 @@ import {
 } from "./guardrails-sql.helper.ts";
 
 const database = await testDatabase(t);
+const clock = await withOwnClock(database);
 const pool = createPool(database.url, { maxConnections: 5 });
 t.teardown(() => pool.end());
 const guardrails = new Guardrails({
@@ -32,41 +33,25 @@ const spend = (agent: SeededAgent, amount: bigint) =>
 const usdc = 1_000_000n;
 const OTHER: Address = "0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc";
 
-const age = (agent: SeededAgent, interval: string) => passTime(pool, agent.agentId, interval);
+const HOUR_MICROS = 3_600_000_000n;
+const pass = (hours: bigint) => clock.pass(hours * HOUR_MICROS);
 
-/**
- * Spends repeatedly until the window has room. Each decision must be right for its own moment, to the microsecond,
- * however slow this machine is: a reservation must come after the oldest payment left the window, and a call that
- * began after that must reserve.
- */
+/** One microsecond before the oldest payment leaves the window there is no room, and then there is. */
 async function spendsOnceFree(
   t: Test,
   agent: SeededAgent,
-  { amount, window, code }: { amount: bigint; window: string; code: string },
+  { amount, hours, code }: { amount: bigint; hours: bigint; code: string },
 ): Promise<void> {
-  const { rows: oldest } = await pool.query<{ freeAt: string }>(
-    `SELECT (min(created_at) + $2::interval)::text AS "freeAt" FROM payments
+  const { rows } = await pool.query<{ at: bigint }>(
+    `SELECT (extract(epoch FROM min(created_at)) * 1000000)::bigint AS at FROM payments
       WHERE agent_id = $1 AND status = 'reserved'`,
-    [agent.agentId, window],
+    [agent.agentId],
   );
-  const freeAt = oldest[0]?.freeAt;
-  for (;;) {
-    const { rows } = await pool.query<{ isFree: boolean }>(
-      `SELECT clock_timestamp() >= $1::timestamptz AS "isFree"`,
-      [freeAt],
-    );
-    const result = await spend(agent, amount);
-    if (result.kind === "reserved") {
-      const { rows: made } = await pool.query<{ inTime: boolean }>(
-        `SELECT created_at >= $2::timestamptz AS "inTime" FROM payments WHERE id = $1`,
-        [result.paymentId, freeAt],
-      );
-      t.same(made, [{ inTime: true }], "not before the oldest payment left the window");
-      return;
-    }
-    t.equal(denied(result).code, code);
-    if (rows[0]?.isFree) return void t.fail("refused after the oldest payment left the window");
-  }
+  const freeAt = (rows[0]?.at ?? 0n) + hours * HOUR_MICROS;
+  await clock.set(freeAt - 1n);
+  t.equal(denied(await spend(agent, amount)).code, code);
+  await clock.set(freeAt);
+  t.equal((await spend(agent, amount)).kind, "reserved");
 }
 
 function denied(result: ReserveResult) {
@@ -94,12 +79,11 @@ t.test("exactly the limit is paid, one atomic unit more is refused", async (t) =
   });
 });
 
-t.test("a payment of 23:59:59 ago counts, one of 24:00:00 ago does not", async (t) => {
+t.test("a payment counts until exactly 24 hours later", async (t) => {
   const agent = await seedAgent(pool, { dailyLimit: 10n });
   await spend(agent, 10n);
-  await age(agent, "23 hours 59 minutes 59 seconds");
   const code = "daily_limit_exceeded";
-  await spendsOnceFree(t, agent, { amount: 10n, window: "24 hours", code });
+  await spendsOnceFree(t, agent, { amount: 10n, hours: 24n, code });
 });
 
 t.test("availableAt is exactly when the amount fits, to the millisecond", async (t) => {
@@ -146,7 +130,7 @@ t.test("a reservation voided after it left the window is subtracted once", async
   const agent = await seedAgent(pool, { dailyLimit: 10n });
   const first = await spend(agent, 10n);
   if (first.kind !== "reserved") throw new Error(first.kind);
-  await age(agent, "24 hours");
+  await pass(24n);
   t.equal((await spend(agent, 10n)).kind, "reserved");
   t.ok(
     await voidUnsigned(pool, {
@@ -170,31 +154,30 @@ interface LongWindow {
   rule: string;
   code: string;
   window: string;
+  hours: bigint;
   rules: Partial<SeededRules>;
-  /** The rest of the window after two days, less one second. */
-  almost: string;
 }
 const LONG: LongWindow[] = [
   {
     rule: "weekly_limit",
     code: "weekly_limit_exceeded",
     window: "7d",
+    hours: 168n,
     rules: { weeklyLimit: 10n },
-    almost: "4 days 23 hours 59 minutes 59 seconds",
   },
   {
     rule: "monthly_limit",
     code: "monthly_limit_exceeded",
     window: "30d",
+    hours: 720n,
     rules: { monthlyLimit: 10n },
-    almost: "27 days 23 hours 59 minutes 59 seconds",
   },
 ];
-for (const { rule, code, window, rules, almost } of LONG)
+for (const { rule, code, window, hours, rules } of LONG)
   t.test(`${rule}: exact in amount and time, and availableAt is right`, async (t) => {
     const agent = await seedAgent(pool, { dailyLimit: 100n, ...rules });
     await spend(agent, 4n);
-    await age(agent, "2 days");
+    await pass(48n);
     t.equal((await spend(agent, 6n)).kind, "reserved", "exactly the limit");
     const error = denied(await spend(agent, 1n));
     t.equal(error.code, code);
@@ -218,9 +201,7 @@ for (const { rule, code, window, rules, almost } of LONG)
     const reported = rule === "weekly_limit" ? limits?.weekly : limits?.monthly;
     t.match(reported, { limitAtomic: 10n, reservedAtomic: 10n, remainingAtomic: 0n });
     t.equal(reported?.nextReleaseAt?.toISOString(), first);
-    await age(agent, almost);
-    const days = `${window.slice(0, -1)} days`;
-    await spendsOnceFree(t, agent, { amount: 4n, window: days, code });
+    await spendsOnceFree(t, agent, { amount: 4n, hours, code });
     t.equal(denied(await spend(agent, 1n)).code, code);
   });
 
@@ -243,7 +224,7 @@ t.test("payments per hour counts payments of any amount, without voided ones", a
     detail: "",
   });
   t.equal((await spend(agent, 1n)).kind, "reserved", "the voided one made room");
-  await age(agent, "59 minutes 30 seconds");
+  await clock.pass(HOUR_MICROS - 30_000_000n);
   const late = denied(await spend(agent, 1n));
   t.equal(late.code, "payment_rate_exceeded");
   const { rows } = await pool.query<{ at: Date }>(
@@ -252,9 +233,8 @@ t.test("payments per hour counts payments of any amount, without voided ones", a
     [agent.agentId],
   );
   t.equal(late.extra["availableAt"], rows[0]?.at.toISOString());
-  await age(agent, "29 seconds");
   const code = "payment_rate_exceeded";
-  await spendsOnceFree(t, agent, { amount: 1n, window: "1 hour", code });
+  await spendsOnceFree(t, agent, { amount: 1n, hours: 1n, code });
   await setRules(pool, agent.agentId, { dailyLimit: 100n, paymentsPerHour: 0 });
   const none = denied(await spend(agent, 1n));
   t.match(none.extra, { availableAt: null, retryable: false }, "no payment at all");
@@ -295,15 +275,17 @@ t.test("a payee's limits are separate, and survive its removal from the list", a
     reservedAtomic: 11n,
     remainingAtomic: 0n,
   });
-  await age(agent, "24 hours");
+  await pass(25n);
   t.equal((await pay(PAYEE, 11n)).kind, "reserved", "a day later");
 });
 
-t.test("a payee expires exactly to the millisecond", async (t) => {
+t.test("a payee expires exactly to the microsecond", async (t) => {
   const agent = await seedAgent(pool, { dailyLimit: 100n });
   await setPayee(pool, agent.agentId, PAYEE, { expiresInMs: 60_000 });
   t.equal((await spend(agent, 1n)).kind, "reserved");
-  await age(agent, "60 seconds");
+  await clock.pass(60_000_000n - 1n);
+  t.equal((await spend(agent, 1n)).kind, "reserved");
+  await clock.pass(1n);
   const error = denied(await spend(agent, 1n));
   t.equal(error.code, "payee_expired");
   t.match(error.extra, { blocked: true, retryable: false, policy: { rule: "payee_expiry" } });
@@ -312,18 +294,18 @@ t.test("a payee expires exactly to the millisecond", async (t) => {
 t.test("a limit set later counts earlier payments", async (t) => {
   const agent = await seedAgent(pool, { dailyLimit: 100n });
   await spend(agent, 8n);
-  await age(agent, "3 days");
+  await pass(72n);
   const weekly = { dailyLimit: 100n, weeklyLimit: 10n };
   await setRules(pool, agent.agentId, weekly);
   t.equal(denied(await spend(agent, 3n)).code, "weekly_limit_exceeded");
   await setRules(pool, agent.agentId, { dailyLimit: 100n });
   t.equal((await spend(agent, 40n)).kind, "reserved");
-  await age(agent, "1 day");
+  await pass(24n);
   await setRules(pool, agent.agentId, { dailyLimit: 100n, weeklyLimit: 49n });
   t.equal(denied(await spend(agent, 2n)).code, "weekly_limit_exceeded", "8 + 40 + 2");
   t.equal((await spend(agent, 1n)).kind, "reserved");
   await setRules(pool, agent.agentId, { dailyLimit: 100n });
-  await age(agent, "60 days");
+  await pass(1_440n);
   await setRules(pool, agent.agentId, weekly);
   t.equal(
     (await spend(agent, 10n)).kind,
@@ -343,9 +325,9 @@ t.test("after waiting until availableAt, no other limit refuses", async (t) => {
     week?.nextReleaseAt?.toISOString(),
     "when all limits have room",
   );
-  await age(agent, "24 hours");
+  await pass(24n);
   t.equal(denied(await spend(agent, 3n)).code, "weekly_limit_exceeded");
-  await age(agent, "6 days");
+  await pass(144n);
   t.equal((await spend(agent, 3n)).kind, "reserved");
   const verdict = await guardrails.evaluate(reserveRequest(agent, 13n));
   t.match(verdict, { code: "daily_limit_exceeded", availableAt: null });

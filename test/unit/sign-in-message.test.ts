@@ -103,3 +103,27 @@ t.test("any other challenge is refused", async (t) => {
   for (const [label, over, more] of cases) t.equal(read(over, more), undefined, label);
   t.equal(readChallenge({ url: REQUESTED_URL, challenge: null, networks }, NOW), undefined);
 });
+
+t.test("its times are exact", async (t) => {
+  const at = (seconds: number) => new Date(NOW.getTime() + seconds * 1_000).toISOString();
+  const cases: [string, object, boolean][] = [
+    ["issued five minutes ago", { issuedAt: at(-300) }, true],
+    ["issued longer ago", { issuedAt: at(-300.001) }, false],
+    ["issued five minutes ahead", { issuedAt: at(300) }, true],
+    ["issued further ahead", { issuedAt: at(300.001) }, false],
+    ["issued at no time", { issuedAt: "2026-05-32T12:00:00.000Z" }, false],
+    ["issued in other words", { issuedAt: "1 May 2026 12:00 UTC" }, false],
+    ["issued as a number", { issuedAt: NOW.getTime() }, false],
+    ["valid from now", { notBefore: at(0) }, true],
+    ["valid from later", { notBefore: at(0.001) }, false],
+    ["valid until now", { expirationTime: at(0) }, false],
+    ["valid until later", { expirationTime: at(0.001) }, true],
+    ["valid until no time", { expirationTime: "never" }, false],
+    ["a statement that is no text", { statement: 12_345 }, false],
+  ];
+  for (const [what, over, isAccepted] of cases) t.equal(read(over) !== undefined, isAccepted, what);
+  t.notOk("statement" in (read() ?? {}));
+  const far = Array.from({ length: 64 }, () => ({ chainId: "eip155:1", type: "eip191" }));
+  t.equal(read({}, { supportedChains: [...far, ...supportedChains] }), undefined, "a long list");
+  t.ok(read({}, { supportedChains: [...far.slice(1), supportedChains[2]] }));
+});

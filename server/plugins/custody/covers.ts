@@ -120,18 +120,19 @@ interface CoverRequest {
 /** The longest validity of a token permit. */
 const MAX_PERMIT_SECONDS = 300n;
 /** How many policies, and payees in them, are cached: about 20 MB at most. */
-const MAX_REMEMBERED = 20_000;
-const MAX_PAYEES = 100_000;
+const REMEMBERED = { policies: 20_000, payees: 100_000 };
 
 export class Covers {
   readonly #deps: CoversDeps;
+  readonly #most: typeof REMEMBERED;
   readonly #verified = new Map<string, Verified>();
   #payees = 0;
   /** The newest known seal revision of each agent: an older one means that old rows were restored. */
   readonly #revisions = new Map<string, number>();
 
-  constructor(deps: CoversDeps) {
+  constructor(deps: CoversDeps, most = REMEMBERED) {
     this.#deps = deps;
+    this.#most = most;
   }
 
   /** Returns the wallet if the owner's signature covers the payment. Otherwise throws, and nothing was signed. */
@@ -204,7 +205,7 @@ export class Covers {
       this.#revisions.delete(agentId);
       this.#revisions.set(agentId, revision);
       const [oldest] = this.#revisions.keys();
-      if (this.#revisions.size > MAX_REMEMBERED && oldest !== undefined)
+      if (this.#revisions.size > this.#most.policies && oldest !== undefined)
         this.#revisions.delete(oldest);
     }
     return false;
@@ -284,7 +285,7 @@ export class Covers {
     this.#verified.set(key, verified);
     this.#payees += verified.payees.size;
     for (const [oldest, { payees }] of this.#verified) {
-      if (this.#verified.size <= MAX_REMEMBERED && this.#payees <= MAX_PAYEES) break;
+      if (this.#verified.size <= this.#most.policies && this.#payees <= this.#most.payees) break;
       this.#verified.delete(oldest);
       this.#payees -= payees.size;
     }

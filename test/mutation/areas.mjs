@@ -1,0 +1,92 @@
+// Which code has mutants, by area, and which tests may kill them.
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { ROOT } from "../../server/local/bootstrap.mjs";
+
+const FUNCTIONS = "prisma/functions";
+const sql = (names) =>
+  names
+    .trim()
+    .split(/\s+/)
+    .map((name) => `${FUNCTIONS}/purser_${name}.sql`);
+const inFolder = (folder, names) =>
+  names
+    .trim()
+    .split(/\s+/)
+    .map((name) => `${folder}/${name}.ts`);
+
+/** @type {Record<string, string[]>} */
+export const AREAS = {
+  "limits in SQL":
+    sql(`reserve first_refusal reserve_withdrawal counted_sum sum_reached_at release_times window
+    window_facts limits leaves_window_at outstanding permit use_permit restore_permit site_facts count_payment count_change
+    write_sums joinable clock_apart valid_before quota_take hold_begin cancel_call cancel_wanted`),
+  "gas in SQL": sql("gas_accepted gas_move gas_refill gas_reserve gas_step gas_take gas_true_up"),
+  guardrails: [
+    ...inFolder("server/plugins/guardrails", "available decide explain rules types"),
+    ...inFolder("packages/rules/src", "kinds policy rules"),
+    "server/core/rules.ts",
+  ],
+  custody: inFolder("server/plugins/custody", "columns covers envelope seal-changes sign-in vault"),
+  "settlement in SQL":
+    sql(`settlements_correct settlements_finalize payment_amount payment_corrected payment_settled
+    payment_voided submit_payment void_unsigned transaction_final transaction_reopened was_settled lane_acquire lane_persist`),
+  settlement: inFolder(
+    "server/plugins/settlement",
+    "accept batch mempool preflight prove receipts",
+  ),
+  schemes: [
+    ...inFolder("server/schemes", "index scheme allowance/index exact-permit2/index upto/index"),
+    ...inFolder("server/schemes/exact-eip3009", "index onchain"),
+    ...inFolder("server/schemes/permit2", "approval onchain parts reading traces"),
+  ],
+  idempotency: inFolder("server/plugins/payments", "idempotency lost-responses"),
+};
+
+/** Tests of the SQL functions, each of a few seconds at most. */
+const SQL_TESTS = [
+  "test/spending/decision-cases.test.ts",
+  "test/spending/window-boundaries.test.ts",
+  "test/spending/window-property.test.ts",
+  "test/spending/rules-order.test.ts",
+  "test/spending/accepted-in-groups.test.ts",
+  "test/settlement/gas-accounts.test.ts",
+];
+
+/** The pure tests for TypeScript, those with a database for SQL. */
+export const killingTests = (files) => [
+  ...(files.every(isSql) ? [] : filesIn("test/unit")),
+  ...(files.some(isSql) ? SQL_TESTS : []),
+];
+
+const filesIn = (folder) =>
+  readdirSync(join(ROOT, folder))
+    .filter((name) => name.endsWith(".test.ts"))
+    .map((name) => `${folder}/${name}`);
+
+export const isSql = (file) => file.endsWith(".sql");
+const nameOf = (file) => file.slice(FUNCTIONS.length + 1, -".sql".length);
+
+/**
+ * Postgres does not count calls of functions that it inlines: such a function counts as called where a function that
+ * names it is called.
+ * @param {ReadonlySet<string>} called
+ */
+export function withInlined(called) {
+  const all = new Set(called);
+  const texts = readdirSync(join(ROOT, FUNCTIONS))
+    .filter(isSql)
+    .map((file) => [
+      file.slice(0, -".sql".length),
+      readFileSync(join(ROOT, FUNCTIONS, file), "utf8"),
+    ]);
+  const inlined = texts.filter(([, text]) => /LANGUAGE sql/.test(text)).map(([name]) => name);
+  for (let size = -1; size < all.size;) {
+    size = all.size;
+    for (const [name, text] of texts)
+      if (all.has(name)) for (const one of inlined) if (text.includes(`${one}(`)) all.add(one);
+  }
+  return all;
+}
+
+export { nameOf as functionOf };
