@@ -13,7 +13,7 @@ const FOREVER = new Set([
   "invalid_exact_evm_nonce_already_used",
   "permit2_invalid_nonce",
 ]);
-const OPEN = new Set(["settlement_pending", "unexpected_settle_error", "duplicate_settlement"]);
+const OPEN = new Set(["settlement_pending", "duplicate_settlement"]);
 const isRefusal = (body: Record<string, unknown>): boolean =>
   body["success"] === false && !OPEN.has(String(body["errorReason"]));
 
@@ -61,7 +61,9 @@ export const SELLER_INVARIANTS: Readonly<Record<string, Invariant>> = {
         }
         // Nobody waits for it, and nobody else moved it.
         const isRefused =
-          claims.length > 0 && claims.every(({ body, isLost }) => !isLost && isRefusal(body));
+          claims.length > 0 &&
+          claims.every(({ body, isLost }) => !isLost && isRefusal(body)) &&
+          sales.presented.filter((one) => one.nonce === nonce && one.to === to).length === 1;
         const last = Math.max(...claims.map(({ block }) => block));
         if (isRefused && use && RELAYERS.has(use.sender) && use.block > last)
           broken.push(`${who} was refused to all, and we moved it`);
