@@ -147,7 +147,8 @@ interface Outcome {
 interface Running {
   outcome: Promise<Outcome>;
   done: (outcome: Outcome) => void;
-  isBlocked: boolean;
+  /** The connections that keep a lock which it waits for. */
+  blockers: readonly number[];
 }
 
 const databases = new WeakMap<Timeline, Database>();
@@ -216,7 +217,7 @@ export class Database {
         return { error: error as Error };
       }
     });
-    this.#running.set(session, { outcome, done, isBlocked: false });
+    this.#running.set(session, { outcome, done, blockers: [] });
     this.world.busy();
   }
 
@@ -228,7 +229,7 @@ export class Database {
   async #settle(): Promise<void> {
     for (;;) {
       await Promise.all(this.#cleanups);
-      const open = [...this.#running].filter(([, { isBlocked }]) => !isBlocked);
+      const open = [...this.#running].filter(([, { blockers }]) => blockers.length === 0);
       if (open.length === 0) return;
       let isProgress = false;
       for (const [session, running] of open) {
@@ -237,25 +238,30 @@ export class Database {
         isProgress = true;
         this.#running.delete(session);
         running.done(outcome);
-        // Others may have waited for what this one has released.
-        for (const other of this.#running.values()) other.isBlocked = false;
+        this.#mayHaveReleased(session.pid);
       }
       if (!isProgress) await this.#lookForLocks(open);
     }
   }
 
   async #lookForLocks(open: [Session, Running][]): Promise<void> {
-    const { rows } = await this.backends.monitor.query<{ pid: number; isWaiting: boolean }>(
-      `SELECT pid, cardinality(pg_blocking_pids(pid)) > 0 AS "isWaiting" FROM unnest($1::int[]) AS pid`,
+    const { rows } = await this.backends.monitor.query<{ pid: number; blockers: number[] }>(
+      `SELECT pid, pg_blocking_pids(pid) AS blockers FROM unnest($1::int[]) AS pid`,
       [open.map(([session]) => session.pid)],
     );
-    const waiting = new Set(rows.filter(({ isWaiting }) => isWaiting).map(({ pid }) => pid));
+    const blockersOf = new Map(rows.map(({ pid, blockers }) => [pid, blockers]));
     // One that still runs may be about to release what the others wait for.
-    if (open.some(([session]) => !waiting.has(session.pid))) return;
+    if (rows.some(({ blockers }) => blockers.length === 0)) return;
     for (const [session, running] of open) {
-      running.isBlocked = true;
+      running.blockers = blockersOf.get(session.pid) ?? [];
       session.noteBlocked();
     }
+  }
+
+  /** Those that waited for this connection are looked at again. */
+  #mayHaveReleased(pid: number): void {
+    for (const running of this.#running.values())
+      if (running.blockers.includes(pid)) running.blockers = [];
   }
 
   /** Ends a statement that waits for a lock; its result is an error. */
@@ -264,7 +270,7 @@ export class Database {
     if (!running) return;
     this.#cleanUp(async () => {
       await this.backends.monitor.query("SELECT pg_cancel_backend($1)", [session.pid]);
-      running.isBlocked = false;
+      running.blockers = [];
     });
   }
 
@@ -282,7 +288,7 @@ export class Database {
       }
       await client.query("ROLLBACK; SELECT pg_advisory_unlock_all()");
       this.backends.give(session.settings, await backend);
-      for (const other of this.#running.values()) other.isBlocked = false;
+      this.#mayHaveReleased(pid);
     });
   }
 

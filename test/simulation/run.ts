@@ -70,6 +70,8 @@ async function many(simulation: Simulation): Promise<number> {
   let failed = 0;
   let played = 0;
   let cpuMs = 0;
+  let statements = 0;
+  let virtualMs = 0;
   let first: number | undefined;
   await simulation.playAll(
     Array.from({ length: count }, (_, index) => ({
@@ -79,6 +81,8 @@ async function many(simulation: Simulation): Promise<number> {
     (report) => {
       played += 1;
       cpuMs += report.cpuMs;
+      statements += report.statements;
+      virtualMs += report.virtualMs;
       if (values.list && report.broken.length === 0) show(report);
       if (report.broken.length === 0) return true;
       failed += 1;
@@ -90,7 +94,7 @@ async function many(simulation: Simulation): Promise<number> {
   );
   const seconds = (performance.now() - begunMs) / 1_000;
   console.log(
-    `${played} worlds in ${seconds.toFixed(1)} s (${((1_000 * seconds) / played).toFixed(0)} ms each, ${(cpuMs / played).toFixed(0)} ms of CPU beside Postgres), ${failed} broken`,
+    `${played} worlds in ${seconds.toFixed(1)} s (${((1_000 * seconds) / played).toFixed(0)} ms each, ${(cpuMs / played).toFixed(0)} ms of CPU beside Postgres, ${(statements / played).toFixed(0)} statements in ${(virtualMs / played / 1_000).toFixed(0)} s), ${failed} broken`,
   );
   if (values.plant !== undefined)
     console.log(

@@ -48,8 +48,8 @@ const TIMINGS = {
   laneRenewMs: 4_000,
   laneRetryMs: 3_000,
   laneLookMs: 4_000,
-  watchRoundMs: 3_000,
-  reconcileRoundMs: 6_000,
+  watchRoundMs: 6_000,
+  reconcileRoundMs: 20_000,
   idleHeadMs: 8_000,
   webhookLookMs: 5_000,
 };
