@@ -34,13 +34,13 @@ export function planOf(seed: number, only: readonly string[] = []): Plan {
       atMs: Math.floor(random.next() * BUSY_MS),
       seed: random.int(0, 2 ** 31),
     })).filter(({ kind }) => kind !== "");
-  const actors = items(ACTORS, random.int(1, 4));
+  const actors = items(ACTORS, random.int(1, 3));
   const faults = items(FAULTS, random.int(0, 3));
   const agents = random.pick([1, 1, 2, 4, 4]);
   const hasNight = random.next() < 0.12;
   if (!hasNight) return { seed, services, agents, actors, faults };
   const lasts = random.pick(NIGHTS_HOURS) + 0.05 - random.next();
-  const morning = items(ACTORS, random.int(1, 3));
+  const morning = items(ACTORS, random.int(1, 2));
   return {
     seed,
     services,

@@ -150,7 +150,7 @@ export class Hand {
   async #start(): Promise<ChildProcess> {
     const child = fork(this.#program, [this.#url], {
       execArgv: [
-        "--enable-source-maps",
+        
         ...(process.env["SIM_PROF"] ? ["--cpu-prof", "--cpu-prof-dir=/tmp/simprof"] : []),
       ],
     });

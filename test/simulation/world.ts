@@ -46,7 +46,7 @@ export const NATIVE_PRICE_ATOMIC = BigInt(NATIVE_PRICE) * 1_000_000n;
 const TIMINGS = {
   laneLeaseMs: 10_000,
   laneRenewMs: 4_000,
-  laneRetryMs: 3_000,
+  laneRetryMs: 6_000,
   laneLookMs: 4_000,
   watchRoundMs: 6_000,
   reconcileRoundMs: 20_000,
