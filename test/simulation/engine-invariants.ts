@@ -1,4 +1,5 @@
 // What must be true of gas, nonces, reconciliation, alarms and logs in the end.
+import { wordOf } from "./host.ts";
 import { inspect } from "node:util";
 import type { ClientBase } from "pg";
 import { costOf } from "../../server/core/gas.ts";
@@ -30,10 +31,11 @@ const ALARMS: readonly [RegExp, (world: World) => boolean][] = [
   [/^a settlement was accepted, but its outcome could not/, hasLostResponses],
   [/^a batch could not be submitted/, hasLostResponses],
   [/^a reorganisation removed a block/, isReorganised],
-  [/^a batch could not be submitted/, isAfter("databaseDown")],
+  [/^reservation not released yet/, hasLostResponses],
   [/^the nodes? rejects? a/, isAfter("sendsFail")],
   [/^the chain lost our transactions/, isDeep],
   [/^a foreign transaction used one of our nonces/, isAfter("nonceTaken")],
+  [/a transaction not in the ledger used a relayer nonce/, isAfter("nonceTaken")],
   [/cannot pay its gas|^No gas/, isAfter("relayersUnfunded")],
   [/^the token accepts transfers without effect/, isLied],
   [/^payments wait for chain data/, isLied],
@@ -55,8 +57,8 @@ function isLied({ faults }: World): boolean {
   );
 }
 /** Deeper than what counts as final. */
-function isDeep({ deepestReorganisation }: World): boolean {
-  return deepestReorganisation > 2;
+function isDeep({ wasFinalityBroken }: World): boolean {
+  return wasFinalityBroken;
 }
 
 /** One endpoint, one process, some connections: there are others. */
@@ -90,7 +92,8 @@ export const ENGINE_INVARIANTS: Readonly<
   },
 
   /** Each transaction of ours is known with its cost, no nonce is left out, and none is pending. */
-  async transactions({ chain }, sql) {
+  async transactions({ chain, wasFinalityBroken }, sql) {
+    if (wasFinalityBroken) return [];
     const { rows } = await sql.query<{
       lane: `0x${string}`;
       nonce: string;
@@ -140,7 +143,8 @@ export const ENGINE_INVARIANTS: Readonly<
       `SELECT kind, key, healed_at IS NULL AS "isOpen" FROM ledger_differences`,
     );
     return rows.flatMap(({ kind, key, isOpen }) => [
-      ...(isOpen ? [`${kind} of ${key} is still open`] : []),
+      // This one ends when the lane has paid again for some time.
+      ...(isOpen && kind !== "relayer_nonce" ? [`${kind} of ${key} is still open`] : []),
       ...(EXPLAINED[kind]?.(world) === true ? [] : [`${kind} of ${key} without a reason`]),
     ]);
   },
@@ -221,7 +225,7 @@ export const ENGINE_INVARIANTS: Readonly<
   resilience({ intents, faults }) {
     if ([...faults].some((fault) => !WORKED_AROUND.has(fault))) return [];
     return intents.flatMap(({ who, answers, tookMs = 0 }) => {
-      const code = String(answers.at(-1)?.body["code"] ?? "");
+      const code = wordOf(answers.at(-1)?.body["code"]);
       if (code === "settlement_failed") return [`${who} failed without a reason`];
       return tookMs > PATIENCE_MS ? [`${who} took ${(tookMs / 1_000).toFixed(0)} s`] : [];
     });

@@ -26,7 +26,10 @@ export async function found(backends: Backends, url: string): Promise<KnownAgent
   for (const number of [1, 2, 3, 4]) {
     const key: Hex = `0x${(0xabc0 + number).toString(16).padStart(64, "0")}`;
     const account = privateKeyToAccount(key);
-    const owner = { id: inside(client, () => newId("own")), address: account.address.toLowerCase() as Address };
+    const owner = {
+      id: inside(client, () => newId("own")),
+      address: account.address.toLowerCase() as Address,
+    };
     await backends.monitor.query("INSERT INTO owners (id, address) VALUES ($1, $2)", [
       owner.id,
       owner.address,

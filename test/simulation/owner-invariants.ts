@@ -1,4 +1,5 @@
 // What must be true of the rules that owners set, and of what they and their agents did.
+import { wordOf } from "./host.ts";
 import type { ClientBase } from "pg";
 import type { Invariant } from "./kind.ts";
 import type { PayeeRule, RuleName } from "./records.ts";
@@ -79,7 +80,7 @@ export const OWNER_INVARIANTS: Readonly<Record<string, Invariant>> = {
         const states = world.records.rules.possible(id, "status", one.atMs);
         const paused = states.includes("active")
           ? []
-          : [`${id} paid ${one.id} while it was ${states.join(" or ")}`];
+          : [`${id} paid ${one.id} while it was ${states.map(wordOf).join(" or ")}`];
         return [...paused, ...(one.approvalId === null ? brokenBy(one, own, world) : [])];
       });
     });
@@ -132,7 +133,7 @@ export const OWNER_INVARIANTS: Readonly<Record<string, Invariant>> = {
         if (at !== undefined && at >= deadlineSeconds)
           return [`${who} was carried out ${at - deadlineSeconds} s after its time`];
         return answers.flatMap(({ status, body }) => {
-          const code = String(body["code"] ?? "");
+          const code = wordOf(body["code"]);
           if (status === 200 && body["txHash"] !== end?.txHash)
             return [
               `${who} was answered ${String(body["txHash"])}, and the chain has ${String(end?.txHash)}`,

@@ -112,7 +112,7 @@ async function isOpen({ chain, agents }: World, { monitor }: Backends): Promise<
     `SELECT EXISTS (SELECT FROM payments WHERE outstanding)
          OR EXISTS (SELECT FROM settlements WHERE final_at IS NULL)
          OR EXISTS (SELECT FROM relayer_transactions WHERE status IN ('pending', 'included'))
-         OR EXISTS (SELECT FROM ledger_differences WHERE healed_at IS NULL)
+         OR EXISTS (SELECT FROM ledger_differences WHERE healed_at IS NULL AND kind <> 'relayer_nonce')
          OR (SELECT count(*) FROM payments WHERE kind = 'incoming' AND status = 'settled') < $1 AS open`,
     [arrived],
   );

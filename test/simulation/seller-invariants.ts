@@ -1,4 +1,5 @@
 // What must be true of payments that sellers presented, and of what agents bought from sellers.
+import { wordOf } from "./host.ts";
 import type { Hex } from "viem";
 import type { Invariant } from "./kind.ts";
 import { useKey } from "./sales.ts";
@@ -27,7 +28,8 @@ export const usesIn = (chain: World["chain"]) =>
 
 export const SELLER_INVARIANTS: Readonly<Record<string, Invariant>> = {
   /** A payment of an outside payer unlocks one resource at most, and only if it moved. */
-  async presented({ sales, chain, faults, deepestReorganisation }, sql) {
+  async presented({ sales, chain, faults, deepestReorganisation, wasFinalityBroken }, sql) {
+    if (wasFinalityBroken) return [];
     const all = usesIn(chain);
     // A success is told before it is final. What a reorganisation takes back for good is corrected.
     const { rows } = await sql.query<{ key: string }>(
@@ -52,7 +54,7 @@ export const SELLER_INVARIANTS: Readonly<Record<string, Invariant>> = {
               `${who} was a success in ${String(body["transaction"])}, which did not pay it`,
             );
         for (const { body, block } of claims) {
-          const reason = String(body["errorReason"] ?? "");
+          const reason = wordOf(body["errorReason"]);
           const isProven = body["paymentId"] !== undefined && FOREVER.has(reason);
           if (isProven && use && use.block > block)
             broken.push(

@@ -22,7 +22,7 @@ const SIM_SCHEMA = `
   CREATE FUNCTION sim.pg_notify(channel text, payload text) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
     BEGIN RAISE NOTICE USING MESSAGE = channel, DETAIL = payload, HINT = 'sim.clock'; END $$;`;
 
-export async function prepareDatabase(url: string, functionsDirectory: URL): Promise<void> {
+export async function prepareDatabase(url: string): Promise<void> {
   const client = new Client({ connectionString: url });
   await client.connect();
   try {
@@ -33,5 +33,5 @@ export async function prepareDatabase(url: string, functionsDirectory: URL): Pro
   } finally {
     await client.end();
   }
-  await migrate({ connectionString: url, functionsDirectory });
+  await migrate({ connectionString: url });
 }

@@ -247,9 +247,6 @@ export class Shop {
       if (depth < wanted && (looks += 1) < 30)
         return void timeline.after(1_000, this.#client, "looks", look);
       if (end?.kind !== "canceled" || depth > 2) return;
-      timeline.note(`${this.#client.name}: replaces ${depth} blocks`);
-      this.#world.faults.add("reorganisation");
-      this.#world.deepestReorganisation = Math.max(this.#world.deepestReorganisation, depth);
       this.#world.reorganise(depth);
       this.#collect(proof, HIGH_TIP_WEI * 5n);
     };

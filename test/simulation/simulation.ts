@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { Client } from "pg";
 import { FUNCTIONS_DIRECTORY } from "../../server/infra/db/functions.ts";
+import { migrate } from "../../server/infra/db/migrate.ts";
 import { ROOT } from "../../server/infra/root.ts";
 import { startPostgres } from "../../server/local/postgres.ts";
 import { compileSimulation } from "./compile.mjs";
@@ -17,13 +18,22 @@ import type { Order, Report } from "./worker.ts";
 export interface Simulation {
   play(order: Order): Promise<Report>;
   /** In any order; stops early when `next` returns false. */
-  playAll(orders: readonly Order[], next: (report: Report) => boolean): Promise<void>;
+  playAll(
+    orders: readonly Order[],
+    next: (report: Report) => boolean | Promise<boolean>,
+  ): Promise<void>;
+  /** Ends its Node processes. */
+  close(): Promise<void>;
 }
 
-export const PASSWORD = "simulation-only-on-this-machine";
+/** The service as it is, or with a planted defect. */
+export type MakeSimulation = (plant?: string) => Promise<Simulation>;
+
+const PASSWORD = "simulation-only-on-this-machine";
 /** A world that takes longer does not end by itself. */
 const WORLD_LIMIT_MS = 400_000;
-export const SETTINGS = [
+const CONNECTIONS = 200;
+const SETTINGS = [
   "jit=off",
   "autovacuum=off",
   "wal_level=minimal",
@@ -32,99 +42,119 @@ export const SETTINGS = [
   "track_counts=off",
 ];
 
-export async function withSimulation<T>(
-  { plant, workers }: { plant?: string; workers: number },
-  use: (simulation: Simulation) => Promise<T>,
+/** One Postgres for all simulations that `use` makes, each with `workers` Node processes. */
+export async function withSimulations<T>(
+  workers: number,
+  use: (make: MakeSimulation) => Promise<T>,
 ): Promise<T> {
   const root = fileURLToPath(ROOT);
   const dir = mkdtempSync(join(tmpdir(), "purser-simulation-"));
-  // Inside the repository, so that the compiled program finds the packages.
+  // Inside the repository, so that the compiled programs find the packages.
   mkdirSync(join(root, ".tmp"), { recursive: true });
   const compiled = mkdtempSync(join(root, ".tmp", "simulation-"));
   const socketDir = join(dir, "postgres");
-  const started: ChildProcess[] = [];
   const postgres = await startPostgres({
     dir,
     password: PASSWORD,
     durable: false,
-    maxConnections: 60 * workers,
+    maxConnections: CONNECTIONS,
     removeOnExit: dir,
     settings: [`unix_socket_directories=${socketDir}`, ...SETTINGS],
   });
   /** Over a Unix socket, which costs half of what TCP costs. */
   const urlOf = (database: string): string =>
     `postgresql://purser:${PASSWORD}@localhost:${postgres.port}/${database}?host=${encodeURIComponent(socketDir)}`;
-  try {
-    const program = await compileSimulation(
-      compiled,
-      plant === undefined ? [] : [plantedIn(plant)],
-    );
-    const withAdmin = async (...statements: string[]): Promise<void> => {
-      const admin = new Client({ connectionString: urlOf("postgres") });
-      await admin.connect();
-      for (const statement of statements) await admin.query(statement);
-      await admin.end();
-    };
-    await withAdmin("CREATE DATABASE worlds_0");
-    await prepareDatabase(urlOf("worlds_0"), await functionsWith(plant, dir));
-    const [code] = (await once(fork(program, [urlOf("worlds_0"), "found"]), "exit")) as [number];
+  const made: Simulation[] = [];
+  let databases = 0;
+
+  async function administer(...statements: string[]): Promise<void> {
+    const admin = new Client({ connectionString: urlOf("postgres") });
+    await admin.connect();
+    for (const statement of statements) await admin.query(statement);
+    await admin.end();
+  }
+
+  /** With the first owners and agents in it. */
+  async function makeTemplate(program: string): Promise<void> {
+    await administer("CREATE DATABASE first");
+    await prepareDatabase(urlOf("first"));
+    const [code] = (await once(fork(program, [urlOf("first"), "found"]), "exit")) as [number];
     if (code !== 0) throw new Error("the first owners and agents could not be made");
-    for (let number = 1; number < workers; number += 1)
-      await withAdmin(
-        `CREATE DATABASE worlds_${number} TEMPLATE worlds_0`,
-        `ALTER DATABASE worlds_${number} SET search_path = public, sim, pg_catalog`,
-      );
-    const hands = Array.from(
-      { length: workers },
-      (_, number) => new Hand(program, urlOf(`worlds_${number}`), started),
+  }
+
+  async function copyDatabase(functions: URL | undefined): Promise<string> {
+    const name = `worlds_${(databases += 1)}`;
+    await administer(
+      `CREATE DATABASE ${name} TEMPLATE first`,
+      `ALTER DATABASE ${name} SET search_path = public, sim, pg_catalog`,
     );
-    const [first] = hands;
-    return await use({
-      play: (order) => (first as Hand).play(order),
-      async playAll(orders, next) {
-        const waiting = [...orders];
-        let isWanted = true;
-        await Promise.all(
-          hands.map(async (hand) => {
-            for (let order = waiting.shift(); order && isWanted; order = waiting.shift())
-              if (!next(await hand.play(order))) isWanted = false;
-          }),
-        );
-      },
+    const url = urlOf(name);
+    if (functions) await migrate({ connectionString: url, functionsDirectory: functions });
+    return url;
+  }
+
+  try {
+    const present = await compileSimulation(join(compiled, "present"));
+    await makeTemplate(present);
+    return await use(async (plant) => {
+      const functions = plant === undefined ? undefined : await functionsWith(plant, dir);
+      const isSource = plant !== undefined && !functions;
+      const program = isSource
+        ? await compileSimulation(join(compiled, plant), [plantedIn(plant)])
+        : present;
+      const hands: Hand[] = [];
+      for (let count = 0; count < workers; count += 1)
+        hands.push(new Hand(program, await copyDatabase(functions)));
+      const simulation = simulationOf(hands);
+      made.push(simulation);
+      return simulation;
     });
   } finally {
-    const alive = started.filter(
-      ({ exitCode, signalCode }) => exitCode === null && signalCode === null,
-    );
-    for (const child of alive) child.disconnect();
-    for (const child of alive) if (child.exitCode === null) await once(child, "exit");
+    for (const simulation of made) await simulation.close();
     await postgres.stop();
     rmSync(compiled, { recursive: true, force: true });
     rmSync(dir, { recursive: true, force: true });
   }
 }
 
-/** The SQL functions to install: those of the project, or a copy with the defect. */
-export async function functionsWith(plant: string | undefined, dir: string): Promise<URL> {
-  const planted = plant === undefined ? undefined : await plantedFunction(plant);
-  if (!planted) return FUNCTIONS_DIRECTORY;
-  const copy = join(dir, "functions");
+/** The folder of SQL functions with the defect in it; undefined if the defect is in a source of the service. */
+async function functionsWith(plant: string, dir: string): Promise<URL | undefined> {
+  const planted = await plantedFunction(plant);
+  if (!planted) return undefined;
+  const copy = join(dir, `functions-${plant}`);
   cpSync(FUNCTIONS_DIRECTORY, copy, { recursive: true });
   writeFileSync(join(copy, `${planted.name}.sql`), planted.sql);
   return pathToFileURL(`${copy}/`);
 }
 
+function simulationOf(hands: readonly Hand[]): Simulation {
+  return {
+    play: (order) => (hands[0] as Hand).play(order),
+    async playAll(orders, next) {
+      const waiting = [...orders];
+      let isWanted = true;
+      await Promise.all(
+        hands.map(async (hand) => {
+          for (let order = waiting.shift(); order && isWanted; order = waiting.shift())
+            if (!(await next(await hand.play(order)))) isWanted = false;
+        }),
+      );
+    },
+    async close() {
+      for (const hand of hands) await hand.close();
+    },
+  };
+}
+
 /** One Node process with its database. */
-export class Hand {
+class Hand {
   readonly #program: string;
   readonly #url: string;
-  readonly #started: ChildProcess[];
   #child: ChildProcess | undefined;
 
-  constructor(program: string, url: string, started: ChildProcess[]) {
+  constructor(program: string, url: string) {
     this.#program = program;
     this.#url = url;
-    this.#started = started;
   }
 
   async play(order: Order): Promise<Report> {
@@ -148,15 +178,17 @@ export class Hand {
   }
 
   async #start(): Promise<ChildProcess> {
-    const child = fork(this.#program, [this.#url], {
-      execArgv: [
-        
-        ...(process.env["SIM_PROF"] ? ["--cpu-prof", "--cpu-prof-dir=/tmp/simprof"] : []),
-      ],
-    });
-    this.#started.push(child);
+    const child = fork(this.#program, [this.#url]);
     await once(child, "message");
     return child;
+  }
+
+  async close(): Promise<void> {
+    const child = this.#child;
+    if (!child || child.exitCode !== null || child.signalCode !== null) return;
+    const ended = once(child, "exit");
+    child.disconnect();
+    await ended;
   }
 }
 

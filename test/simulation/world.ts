@@ -331,6 +331,11 @@ export class World {
     this.chain.reorganise(depth, options);
   }
 
+  /** More blocks were replaced than count as final: what was in them may be lost for good, and nothing else is. */
+  get wasFinalityBroken(): boolean {
+    return this.deepestReorganisation > 2;
+  }
+
   /** All faults end, so that everything that can become final does. */
   heal(): void {
     for (const end of this.#ends) end();
@@ -347,7 +352,7 @@ export class World {
   async sleep(ms: number): Promise<void> {
     const untilMs = this.timeline.nowMs + ms;
     this.timeline.note(`everything sleeps for ${(ms / 3_600_000).toFixed(2)} hours`);
-    for (const service of [...this.services]) this.crash(service);
+    for (const service of this.services.slice()) this.crash(service);
     this.#asleepUntilMs = untilMs;
     await this.timeline.runUntil(untilMs);
   }

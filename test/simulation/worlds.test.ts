@@ -3,7 +3,7 @@
 import { availableParallelism } from "node:os";
 import t from "tap";
 import { keptNames, keptPlan } from "./kept.ts";
-import { withSimulation, type Simulation } from "./simulation.ts";
+import { withSimulations, type Simulation } from "./simulation.ts";
 import type { Report } from "./worker.ts";
 
 const SEEDS = 200;
@@ -13,7 +13,8 @@ const REPEATED = [3, 17, 42];
 const textOf = ({ seed, broken }: Report): string =>
   `${broken.join("\n")}\nsee it: npm run simulate -- --seed ${seed}`;
 
-await withSimulation({ workers: Math.min(availableParallelism(), 4) }, async (simulation) => {
+await withSimulations(Math.min(availableParallelism(), 4), async (make) => {
+  const simulation = await make();
   t.test(`${SEEDS} worlds`, async (t) => {
     const broken: Report[] = [];
     const kinds = new Set<string>();

@@ -226,6 +226,7 @@ export default fp(
               lanes: () => store.readLaneNonces(app.pool, chainId),
               nonceAt: (address, block) => readNonce(rpc, address, `0x${block.toString(16)}`),
               receipt,
+              receiptsFor: (hash) => rpc.witnesses((endpoint) => readReceipt(endpoint, hash)),
               withCall: (found, row) => withCall(rpc, found, row),
               rows,
               repair: repairFinding,

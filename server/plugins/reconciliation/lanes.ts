@@ -6,6 +6,7 @@
  */
 import type { Hex } from "viem";
 import type { RpcReceipt } from "../../infra/chain/contracts.ts";
+import type { Witnesses } from "../../infra/chain/rpc.ts";
 import type { Db } from "../../infra/db/prisma.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import { keyOf, kindOfPaid, notOnChain, type LedgerRow, type Finding } from "./compare.ts";
@@ -17,6 +18,8 @@ interface LaneDeps {
   lanes(): Promise<readonly Lane[]>;
   nonceAt(address: string, block: bigint): Promise<bigint>;
   receipt(hash: Hex): Promise<RpcReceipt | null>;
+  /** What each endpoint says: one of them may hide a receipt. */
+  receiptsFor(hash: Hex): Promise<Witnesses<RpcReceipt | null>>;
   /** With the transaction's call, if the row's scheme needs it. */
   withCall(receipt: RpcReceipt, row: LedgerRow): Promise<RpcReceipt | null>;
   rows(authorizations: readonly { from: string; nonce: string }[]): Promise<Map<string, LedgerRow>>;
@@ -119,10 +122,7 @@ async function follow(
   const waiting = [...stored];
   const work = async (): Promise<void> => {
     for (let tx = waiting.pop(); tx; tx = waiting.pop()) {
-      const receipt = await receiptOf(
-        deps,
-        tx.attempts.map(({ hash }) => hash as Hex),
-      );
+      const receipt = await receiptOf(deps, hashesOf(tx));
       if (receipt) receipts.set(tx.nonce, receipt);
     }
   };
@@ -141,7 +141,10 @@ async function follow(
     const receipt = receipts.get(nonce);
     if (tx && receipt) return (await judge(deps, tx.items, receipt)) === "wait";
     if (!lasting.has(nonce)) return true;
+    const shown = tx && (await receiptAnywhere(deps, hashesOf(tx)));
+    if (shown === "unknown") return true;
     timeouts.forget(`${address}:${nonce}`);
+    if (tx && shown) return (await judge(deps, tx.items, shown)) === "wait";
     foreign.push(nonce);
     return false;
   };
@@ -149,6 +152,24 @@ async function follow(
   while (next < end && !(await holdsUp(next, byNonce.get(next)))) next += 1n;
   await raiseAlarm(deps, address, foreign, finalBlock);
   return next;
+}
+
+const hashesOf = ({ attempts }: { attempts: readonly { hash: string }[] }): Hex[] =>
+  attempts.map(({ hash }) => hash as Hex);
+
+/** Of any endpoint; "unknown" while too few of them answer to believe that there is none. */
+async function receiptAnywhere(
+  deps: LaneDeps,
+  hashes: readonly Hex[],
+): Promise<RpcReceipt | "unknown" | undefined> {
+  let isKnown = true;
+  for (const hash of hashes) {
+    const { answers, needed } = await deps.receiptsFor(hash);
+    const receipt = answers.find((answer) => answer !== null);
+    if (receipt) return receipt;
+    if (answers.length < needed) isKnown = false;
+  }
+  return isKnown ? undefined : "unknown";
 }
 
 async function receiptOf(deps: LaneDeps, hashes: readonly Hex[]): Promise<RpcReceipt | null> {

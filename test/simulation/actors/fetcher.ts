@@ -1,4 +1,5 @@
 // An agent that buys from sellers of all kinds, each purchase with a key, until it knows what became of it.
+import { wordOf } from "../host.ts";
 import { asAgent, type KnownAgent } from "../agents.ts";
 import type { Random } from "../../helpers/random.ts";
 import type { Kind } from "../kind.ts";
@@ -62,8 +63,9 @@ async function buy(world: World, agent: KnownAgent, random: Random): Promise<voi
     const answered = service
       ? await world.request(client, service, { route, headers, body, as })
       : undefined;
-    const { status, body: answer } = answered ?? { status: 0, body: {} as Record<string, unknown> };
-    const code = String(answer["code"] ?? "");
+    const status = answered?.status ?? 0;
+    const answer: Record<string, unknown> = answered?.body ?? {};
+    const code = wordOf(answer["code"]);
     world.timeline.note(
       `${client.name}: ${purchase.who} is answered ${status} ${code} ${String(answer["paid"])}`,
     );
@@ -71,7 +73,7 @@ async function buy(world: World, agent: KnownAgent, random: Random): Promise<voi
       const isPaid = answer["paid"] === true || code === "paid_upstream_failed";
       purchase.answers.push({
         isPaid,
-        amount: String(answer["amountPaid"] ?? "0"),
+        amount: wordOf(answer["amountPaid"] ?? "0"),
         txHash: (answer["txHash"] as string | null | undefined) ?? null,
         text: JSON.stringify(answer).slice(0, 300),
       });

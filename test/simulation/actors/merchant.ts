@@ -1,5 +1,6 @@
 // A merchant that gets a payment through us and gives it back, or a part of it: with the same order again after a lost
 // answer, and with two orders at once.
+import { wordOf } from "../host.ts";
 import type { Address, Hex } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { signOrder } from "../../helpers/owner.ts";
@@ -91,7 +92,7 @@ async function refund(
         body,
         as: asOwner({ owner }),
       }));
-    const code = String(answer?.body["code"] ?? "");
+    const code = wordOf(answer?.body["code"]);
     world.timeline.note(
       `${client.name}: ${paid.who} ${answer?.status} ${code} ${String(answer?.body["status"])}`,
     );

@@ -1,5 +1,6 @@
 // Sellers that present signed payments of outside payers: good ones and bad ones, at any process, again after a lost
 // answer, with a key and without, two sellers the same payment. Meanwhile others relay, cancel and overtake them.
+import { wordOf } from "../host.ts";
 import type { Address, Hex } from "viem";
 import type { Random } from "../../helpers/random.ts";
 import type { Kind } from "../kind.ts";
@@ -239,7 +240,7 @@ async function settle(
           headers: key === undefined ? {} : { "idempotency-key": key },
         })
       : { status: 503, body: {} };
-    const reason = String(body["errorReason"] ?? body["code"] ?? "");
+    const reason = wordOf(body["errorReason"] ?? body["code"]);
     client.world.note(
       `${client.name}: ${name} is answered ${status} ${String(body["success"])} ${reason} for ${presented.who}`,
     );

@@ -46,11 +46,11 @@ async function carryOut(
   // The owner may sign a shorter time than the service proposes.
   const deadline = random.next() < 0.5 ? prepared.deadline : String(nowSeconds + random.int(1, 30));
   const order = { ...prepared, deadline };
-  const message = { ...(typedData as { message: object }).message, deadline };
+  const message = { ...typedData.message, deadline };
   const signature = await privateKeyToAccount(agent.owner.key).signTypedData({
     ...typedData,
     message,
-  } as never);
+  });
   const keys =
     random.next() < 0.6 ? ["1"] : random.next() < 0.5 ? ["1", "1"] : ["1", "2", undefined];
   const record = {

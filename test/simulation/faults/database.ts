@@ -8,7 +8,8 @@ import { moneyStep, watchSteps } from "./steps.ts";
 export const connectionsCut: Kind = {
   weight: 2,
   async play(world, { random }) {
-    const only = random.next() < 0.5 ? random.pick(world.services) : undefined;
+    const [one] = random.shuffled(world.services);
+    const only = random.next() < 0.5 ? one : undefined;
     world.database.cut((session) => only === undefined || session.actor === only);
   },
 };
