@@ -138,7 +138,8 @@ export class Lane {
       const nextNonce = await this.#resume(lease, tracker, storedNonce);
       this.#tracker = tracker;
       if (signer) await this.#work(lease, signer, tracker, nextNonce);
-      else while (this.#active && tracker.slots.size > 0) await this.wake.wait(ctx.timings.laneLookMs);
+      else
+        while (this.#active && tracker.slots.size > 0) await this.wake.wait(ctx.timings.laneLookMs);
       await this.#quiesce(tracker);
     } finally {
       clearInterval(renewal);
