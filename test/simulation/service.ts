@@ -142,7 +142,9 @@ export class Service implements Actor {
       enqueue: async (name: string, payload: unknown) => {
         const task = this.tasks.get(name);
         this.world.after(50, this, `job ${name}`, () => {
-          task?.run(payload).catch(() => undefined);
+          task?.run(payload).catch((error: unknown) => {
+            this.logs.push({ level: "warn", text: `job ${name}`, fields: { err: error } });
+          });
         });
       },
     };

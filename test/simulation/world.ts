@@ -4,6 +4,7 @@ import type { Address, Hex } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
 import { loadConfig, type Config } from "../../server/config.ts";
 import { newId } from "../../server/core/ids.ts";
+import { COME_AGAIN } from "../helpers/come-again.ts";
 import { Random } from "../helpers/random.ts";
 import {
   AwaitedReceipt,
@@ -475,16 +476,6 @@ export const pause = (ms: number): Promise<void> =>
 
 const NO_ANSWER: Lost = { status: 0, body: { code: "no process" } };
 export const isOutcome = ({ status, body }: Answer | Lost): boolean =>
-  status !== 0 && !COME_AGAIN.has(wordOf(body["code"]));
-/** Not an outcome: the same request is sent again, with the same key. */
-const COME_AGAIN = new Set([
-  "idempotency_in_progress",
-  "payment_status_unknown",
-  "chain_unavailable",
-  "service_unavailable",
-  "relayer_unfunded",
-  "rate_limited",
-  "internal_error",
-  "agent_busy",
-  "keys_unavailable",
-]);
+  status !== 0 && !COME_AGAIN.has(wordOf(body["code"])) && !BUSY.has(wordOf(body["code"]));
+/** Nothing was reserved, or nothing signed. */
+const BUSY = new Set(["agent_busy", "keys_unavailable"]);

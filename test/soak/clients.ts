@@ -4,6 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { FastifyInstance } from "fastify";
 import type { Address, Hex } from "viem";
 import { createAgent, signIn, signOrder, type SignedInOwner } from "../helpers/owner.ts";
+import { COME_AGAIN } from "../helpers/come-again.ts";
 import type { Random } from "../helpers/random.ts";
 import type { World } from "./world.ts";
 
@@ -91,16 +92,6 @@ export const wordOf = (value: unknown): string | undefined =>
 const CALL_TIMEOUT_MS = 30_000;
 /** After this time only reconciliation finds the outcome. */
 const PATIENCE_MS = 30_000;
-/** Not an outcome: the same request has to be sent again, with the same key. */
-const COME_AGAIN = new Set([
-  "idempotency_in_progress",
-  "payment_status_unknown",
-  "chain_unavailable",
-  "service_unavailable",
-  "relayer_unfunded",
-  "rate_limited",
-  "internal_error",
-]);
 const JSON_TYPE = { "content-type": "application/json" };
 
 export async function callOnce(
