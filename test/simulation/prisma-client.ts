@@ -3,7 +3,8 @@
 import type { PrismaPg } from "@prisma/adapter-pg";
 import type { Pool } from "pg";
 import { PrismaClient as Generated } from "../../server/generated/prisma/client.ts";
-import { currentActor, type Timeline } from "./time.ts";
+import { Random } from "../helpers/random.ts";
+import { currentActor, inside, Timeline } from "./time.ts";
 
 export * from "../../server/generated/prisma/client.ts";
 
@@ -14,6 +15,19 @@ interface Kept {
 
 const idle: Kept[] = [];
 const taken = new WeakMap<Timeline, Kept[]>();
+
+/**
+ * Makes clients as the service does, and loads them: that takes real time, in which the first world of a Node process
+ * would go on without its answers.
+ */
+export async function loadClients(count: number, make: () => object): Promise<void> {
+  const world = new Timeline(new Random(0), 0);
+  const actor = { name: "first", world, isGone: false, frozenUntilMs: 0, skewMs: 0 };
+  for (let made = 0; made < count; made += 1) inside(actor, make);
+  for (const { client } of taken.get(world) ?? [])
+    await (client as { $connect(): Promise<void> }).$connect();
+  giveBackClients(world);
+}
 
 /** At the end of a world. */
 export function giveBackClients(world: Timeline): void {

@@ -1,10 +1,13 @@
 // Plays the worlds that the command asks for, one after the other, in a Node process and a database of its own.
 import { createHash } from "node:crypto";
+import { Pool } from "pg";
+import { createPrisma } from "../../server/infra/db/prisma.ts";
 import { agentsOf } from "./agents.ts";
 import { Backends } from "./database.ts";
 import { found } from "./found.ts";
 import { planOf, smaller, type Plan } from "./plan.ts";
 import { play, type Place } from "./play.ts";
+import { loadClients } from "./prisma-client.ts";
 import { keepRows } from "./rows.ts";
 import { installTime, real } from "./time.ts";
 
@@ -34,8 +37,12 @@ export interface Report {
   logs: string[];
 }
 
+/** More than start in one world. */
+const MOST_PROCESSES = 16;
+
 const [url = "", what] = process.argv.slice(2);
 installTime();
+await loadClients(MOST_PROCESSES, () => createPrisma(new Pool()));
 const backends = await Backends.open(url);
 if (what === "found") {
   const agents = await found(backends, url);
