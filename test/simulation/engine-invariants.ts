@@ -1,11 +1,11 @@
 // What must be true of gas, nonces, reconciliation, alarms and logs in the end.
 import { wordOf } from "./host.ts";
 import { inspect } from "node:util";
-import type { ClientBase } from "pg";
 import { costOf } from "../../server/core/gas.ts";
 import { ERRORS } from "../../server/errors.ts";
 import { differingGasAccounts } from "../helpers/gas-accounts.ts";
 import type { LogLine } from "./service.ts";
+import type { Invariant } from "./kind.ts";
 import { NATIVE_PRICE_ATOMIC, RELAYERS, SECRETS, type World } from "./world.ts";
 
 const isAfter =
@@ -83,9 +83,7 @@ const SETTLED = new Set(["payment.settled", "withdrawal.settled", "agent.funded"
 const logsOf = ({ services, dead }: World): (LogLine & { name: string })[] =>
   [...services, ...dead].flatMap(({ name, logs }) => logs.map((line) => ({ ...line, name })));
 
-export const ENGINE_INVARIANTS: Readonly<
-  Record<string, (world: World, sql: ClientBase) => Promise<string[]> | string[]>
-> = {
+export const ENGINE_INVARIANTS = {
   async gas(_world, sql) {
     const rows = await differingGasAccounts(sql);
     return rows.map((row) => JSON.stringify(row));
@@ -245,4 +243,4 @@ export const ENGINE_INVARIANTS: Readonly<
       }),
     );
   },
-};
+} satisfies Readonly<Record<string, Invariant>>;

@@ -1,10 +1,56 @@
-// What must be true in every world in the end, whatever happened in it.
+// What must be true in every world, whatever happens in it.
 import type { ClientBase } from "pg";
 import type { Invariant } from "./kind.ts";
 import type { Intent, World } from "./world.ts";
 import { ENGINE_INVARIANTS } from "./engine-invariants.ts";
-import { OWNER_INVARIANTS } from "./owner-invariants.ts";
+import { OWNER_INVARIANTS, overLimits } from "./owner-invariants.ts";
 import { SELLER_INVARIANTS, usesIn } from "./seller-invariants.ts";
+
+/** The limits' running sums are the sums of the payments that they count. */
+const sums: Invariant = async (_world, sql) => {
+  const { rows } = await sql.query<{ id: string; kept: string; counted: string }>(
+    `SELECT a.id, a.window_sum::text AS kept, coalesce(sum(p.amount), 0)::text AS counted
+       FROM agents a LEFT JOIN payments p ON p.agent_id = a.id AND p.kind IN ('spend', 'x402')
+            AND p.created_at > a.window_tail_at AND p.status IN ('reserved', 'submitted', 'settled', 'unknown')
+      GROUP BY a.id HAVING a.window_sum <> coalesce(sum(p.amount), 0)`,
+  );
+  return rows.map(
+    ({ id, kept, counted }) => `the window of ${id} has ${kept}, counted are ${counted}`,
+  );
+};
+
+/** What must be true at every moment, also while everything fails. */
+const AT_EVERY_MOMENT: Readonly<Record<string, Invariant>> = {
+  sums,
+  gas: ENGINE_INVARIANTS.gas,
+
+  /** What is reserved counts before it is paid, and if it is never paid. */
+  limits: (world, sql) => overLimits(world, sql, ["reserved", "submitted", "settled", "unknown"]),
+
+  /** Nobody is told "paid" before the money has moved. */
+  async settled({ chain, intents, deepestReorganisation }, sql) {
+    if (deepestReorganisation > 0) return [];
+    const moved = new Set<string>();
+    const hashes = new Set<string>();
+    for (const { from, to, value, txHash } of chain.transfers()) {
+      moved.add(`${from} ${to} ${value}`);
+      hashes.add(txHash);
+    }
+    const { rows } = await sql.query<{ id: string; hash: string }>(
+      "SELECT id, tx_hash AS hash FROM settlements WHERE status = 'settled' AND value > 0",
+    );
+    return [
+      ...rows.flatMap(({ id, hash }) =>
+        hashes.has(hash) ? [] : [`${id} is settled by ${hash}, and the chain does not have it`],
+      ),
+      ...intents.flatMap((intent) =>
+        intent.outcome !== "paid" || moved.has(keyOf(intent))
+          ? []
+          : [`${intent.who} was answered "paid", and nothing has moved`],
+      ),
+    ];
+  },
+};
 
 const INVARIANTS: Readonly<Record<string, Invariant>> = {
   /** Nobody is told "paid" for money that did not move, or "not paid" for money that did; and nobody pays twice. */
@@ -105,18 +151,7 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
     return broken;
   },
 
-  /** The limits' running sums are the sums of the payments that they count. */
-  async sums(_world, sql) {
-    const { rows } = await sql.query<{ id: string; kept: string; counted: string }>(
-      `SELECT a.id, a.window_sum::text AS kept, coalesce(sum(p.amount), 0)::text AS counted
-         FROM agents a LEFT JOIN payments p ON p.agent_id = a.id AND p.kind IN ('spend', 'x402')
-              AND p.created_at > a.window_tail_at AND p.status IN ('reserved', 'submitted', 'settled', 'unknown')
-        GROUP BY a.id HAVING a.window_sum <> coalesce(sum(p.amount), 0)`,
-    );
-    return rows.map(
-      ({ id, kept, counted }) => `the window of ${id} has ${kept}, counted are ${counted}`,
-    );
-  },
+  sums,
 
   /** A handler throws only refusals of the service. */
   handlers({ services, dead, faults }) {
@@ -151,9 +186,21 @@ async function correctedPayments(
   return new Set(rows.map(({ key }) => key));
 }
 
-export async function brokenIn(world: World, sql: ClientBase): Promise<string[]> {
+/** What is broken in a world that has ended. */
+export const brokenIn = (world: World, sql: ClientBase): Promise<string[]> =>
+  brokenOf(INVARIANTS, world, sql);
+
+/** What is broken in a world that goes on. */
+export const brokenNow = (world: World, sql: ClientBase): Promise<string[]> =>
+  brokenOf(AT_EVERY_MOMENT, world, sql);
+
+async function brokenOf(
+  invariants: Readonly<Record<string, Invariant>>,
+  world: World,
+  sql: ClientBase,
+): Promise<string[]> {
   const broken: string[] = [];
-  for (const [name, holds] of Object.entries(INVARIANTS))
+  for (const [name, holds] of Object.entries(invariants))
     for (const text of await holds(world, sql)) broken.push(`${name}: ${text}`);
   return broken;
 }

@@ -18,11 +18,12 @@ interface Paid {
 }
 
 /** The payments that moved money and count in limits, as the ledger has them, in their order. */
-async function paidIn(sql: ClientBase): Promise<Paid[]> {
+async function paidIn(sql: ClientBase, statuses: readonly string[] = ["settled"]): Promise<Paid[]> {
   const { rows } = await sql.query<Omit<Paid, "amount" | "atMs"> & { amount: string; at: string }>(
     `SELECT id, agent_id AS "agentId", kind, counterparty AS payee, amount::text, policy->'approval'->>'id' AS "approvalId",
             (extract(epoch FROM created_at) * 1000)::text AS at
-       FROM payments WHERE kind IN ('spend', 'x402') AND status = 'settled' ORDER BY created_at`,
+       FROM payments WHERE kind IN ('spend', 'x402') AND status = ANY ($1) ORDER BY created_at`,
+    [statuses],
   );
   return rows.map(({ amount, at, ...row }) => ({
     ...row,
@@ -70,21 +71,28 @@ function brokenBy(one: Paid, all: readonly Paid[], world: World): string[] {
   return broken.map((text) => `${agentId} paid ${one.id}: ${text}`);
 }
 
+/** Payments of these statuses that broke every rule that may have been in force when they were decided. */
+export async function overLimits(
+  world: World,
+  sql: ClientBase,
+  statuses: readonly string[],
+): Promise<string[]> {
+  const all = await paidIn(sql, statuses);
+  return world.agents.flatMap(({ id }) => {
+    const own = all.filter(({ agentId }) => agentId === id);
+    return own.flatMap((one) => {
+      const states = world.records.rules.possible(id, "status", one.atMs);
+      const paused = states.includes("active")
+        ? []
+        : [`${id} paid ${one.id} while it was ${states.map(wordOf).join(" or ")}`];
+      return [...paused, ...(one.approvalId === null ? brokenBy(one, own, world) : [])];
+    });
+  });
+}
+
 export const OWNER_INVARIANTS: Readonly<Record<string, Invariant>> = {
   /** No payment broke every rule that may have been in force when it was decided. */
-  async limits(world, sql) {
-    const all = await paidIn(sql);
-    return world.agents.flatMap(({ id }) => {
-      const own = all.filter(({ agentId }) => agentId === id);
-      return own.flatMap((one) => {
-        const states = world.records.rules.possible(id, "status", one.atMs);
-        const paused = states.includes("active")
-          ? []
-          : [`${id} paid ${one.id} while it was ${states.map(wordOf).join(" or ")}`];
-        return [...paused, ...(one.approvalId === null ? brokenBy(one, own, world) : [])];
-      });
-    });
-  },
+  limits: (world, sql) => overLimits(world, sql, ["settled"]),
 
   /** An approval is used once, for what its owner signed, and not after the owner knew that it was declined. */
   async approvals({ records }, sql) {

@@ -4,7 +4,7 @@ import { ACTORS } from "./actors/index.ts";
 import type { Backends } from "./database.ts";
 import { FAULTS } from "./faults/index.ts";
 import { Random } from "../helpers/random.ts";
-import { brokenIn } from "./invariants.ts";
+import { brokenIn, brokenNow } from "./invariants.ts";
 import type { Planned } from "./kind.ts";
 import type { Plan } from "./plan.ts";
 import type { PayeeRule, RuleName } from "./records.ts";
@@ -79,15 +79,21 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
       inside(client, () => kind.play(world, item)).then(() => ended(), ended);
     });
   };
+  const broken = new Set<string>();
+  /** Looks at what must be true at every moment, when something has happened since the last look. */
+  const goOn = async (): Promise<void> => {
+    const { happened } = world;
+    await timeline.runUntil(timeline.nowMs + LOOK_MS);
+    if (world.happened === happened) return;
+    for (const text of await brokenNow(world, backends.monitor)) broken.add(text);
+  };
   /** Until the actors have their answers, and everything has an outcome. */
   const end = async (): Promise<void> => {
     const actorsUntilMs = timeline.nowMs + ACTORS_MS;
-    while (playing.size > 0 && timeline.nowMs < actorsUntilMs)
-      await timeline.runUntil(timeline.nowMs + LOOK_MS);
+    while (playing.size > 0 && timeline.nowMs < actorsUntilMs) await goOn();
     world.heal();
     const untilMs = timeline.nowMs + PATIENCE_MS;
-    while (timeline.nowMs < untilMs && (await isOpen(world, backends)))
-      await timeline.runUntil(timeline.nowMs + LOOK_MS);
+    while (timeline.nowMs < untilMs && (await isOpen(world, backends))) await goOn();
   };
   for (const [number, item] of plan.actors.entries()) begin(item, number, ACTORS);
   for (const [number, item] of plan.faults.entries()) begin(item, number, FAULTS);
@@ -99,9 +105,9 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
       begin(item, plan.actors.length + number, ACTORS);
     await end();
   }
-  const broken = await brokenIn(world, backends.monitor);
+  for (const text of await brokenIn(world, backends.monitor)) broken.add(text);
   await world.close();
-  return { world, broken };
+  return { world, broken: [...broken] };
 }
 
 /** Whether anything is without a final outcome. */

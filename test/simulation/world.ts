@@ -113,6 +113,8 @@ export class World {
   readonly records = new Records();
   /** What sellers, their payers and agents that buy from them did. */
   readonly sales = new Sales();
+  /** Grows when a process dies, a client has an answer, or a block has transactions. */
+  happened = 0;
   isMining = true;
   /** What the makers of blocks take and leave out. */
   mining: MineOptions = {};
@@ -180,6 +182,7 @@ export class World {
   /** A kill: what the process planned never happens, and its connections end. */
   crash(service: Service): void {
     this.timeline.note(`CRASH of ${service.name}`);
+    this.happened += 1;
     service.isGone = true;
     this.services = this.services.filter((each) => each !== service);
     this.dead.push(service);
@@ -229,6 +232,7 @@ export class World {
           client,
           `answer ${found.status} to ${call.route}`,
           () => {
+            this.happened += 1;
             resolve(found);
           },
         );
@@ -425,8 +429,10 @@ export class World {
       if (this.isMining) {
         const block = this.chain.mine(this.mining);
         this.sales.note(block);
-        if (block.mined.length > 0)
+        if (block.mined.length > 0) {
+          this.happened += 1;
           this.timeline.note(`block ${block.number} with ${block.mined.length} transactions`);
+        }
       }
       this.#planBlock();
     });
