@@ -249,7 +249,7 @@ export async function permit2Deposit(
   owner: Signer,
   config: ChannelConfig,
   amount: bigint,
-  { permit2612 = "0x" as Hex, sent = {} }: Pick<DepositOptions, "sent"> & { permit2612?: Hex } = {},
+  { permit2612 = "0x", sent = {} }: Pick<DepositOptions, "sent"> & { permit2612?: Hex } = {},
 ): Promise<DepositArguments> {
   const nonce = BigInt(randomSalt());
   const signature = await owner.signTypedData({

@@ -80,7 +80,7 @@ function change(world: WorldModel, step: Step): string | undefined {
     case "deposit":
       if (step.amount === 0n) return "ZeroDeposit";
       at(step.channel).deposited += step.amount;
-      return undefined;
+      break;
     case "claim":
       if (step.rows.length === 0) return "EmptyBatch";
       return first(step.rows, (row) =>
@@ -94,7 +94,7 @@ function change(world: WorldModel, step: Step): string | undefined {
       return first(step.rows, (row) => claim(at(row.channel), row));
     case "settle":
       world.settled[step.receiver] = claimedBy(world, step.receiver);
-      return undefined;
+      break;
     case "refund":
       return isReceiverSide(step.sender, step.channel)
         ? refund(at(step.channel), step.amount)
@@ -112,7 +112,7 @@ function change(world: WorldModel, step: Step): string | undefined {
       if (channel.pending) return "WithdrawalAlreadyPending";
       if (step.amount > freeOf(channel)) return "WithdrawAmountExceedsAvailable";
       channel.pending = { amount: step.amount, isDue: false };
-      return undefined;
+      break;
     }
     case "finalizeWithdraw": {
       const channel = at(step.channel);
@@ -121,12 +121,13 @@ function change(world: WorldModel, step: Step): string | undefined {
       if (!channel.pending.isDue) return "WithdrawDelayNotElapsed";
       channel.withdrawn += least(channel.pending.amount, freeOf(channel));
       channel.pending = undefined;
-      return undefined;
+      break;
     }
     case "wait":
       for (const { pending } of world.channels) if (pending) pending.isDue = true;
-      return undefined;
+      break;
   }
+  return undefined;
 }
 
 function claim(channel: ChannelModel, { ceiling, total, voucher }: Row): string | undefined {

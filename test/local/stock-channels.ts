@@ -57,7 +57,7 @@ export async function stockSeller(t: Test, chain: TestChain, options: Options) {
   };
 
   const sellersScheme = new SellersScheme(receiver, {
-    ...(!delegates && { receiverAuthorizerSigner: authorizer as never }),
+    ...(!delegates && { receiverAuthorizerSigner: authorizer }),
     withdrawDelay: 900,
   });
   const url = await listen(
@@ -67,12 +67,10 @@ export async function stockSeller(t: Test, chain: TestChain, options: Options) {
 
   const buyersScheme = new BuyersScheme(
     toClientEvmSigner(
-      { address: payer.address, signTypedData: (data) => payer.owner.signTypedData(data as never) },
-      chain.publicClient as never,
+      { address: payer.address, signTypedData: (data) => payer.owner.signTypedData(data) },
+      chain.publicClient,
     ),
-    payer.voucherKey
-      ? { voucherSigner: payer.voucherKey as never }
-      : { payerAuthorizer: zeroAddress },
+    payer.voucherKey ? { voucherSigner: payer.voucherKey } : { payerAuthorizer: zeroAddress },
   );
   const payments: PaymentPayload[] = [];
   const pay = wrapFetchWithPayment(

@@ -25,7 +25,8 @@ import {LocalPermit2} from "./LocalPermit2.sol";
  * receiver's side claims, which only counts, and `settle` pays everything claimed at once. Money that is not claimed
  * returns to the payer: at once if the receiver's side agrees (refund), otherwise after the channel's delay (withdrawal).
  *
- * Of each channel, `totalClaimed` never falls and never exceeds `balance`; what is above it is free.
+ * Of each channel, `totalClaimed` never falls and never exceeds `balance`; what is above it is free. So a channel with an
+ * empty balance had no claims.
  */
 contract LocalBatchSettlement is IERC5267, Multicall, ReentrancyGuardTransient {
     using SafeERC20 for IERC20;
@@ -144,7 +145,7 @@ contract LocalBatchSettlement is IERC5267, Multicall, ReentrancyGuardTransient {
         bytes32 channelId = getChannelId(config);
         Channel memory channel = channels[channelId];
         if (amount > type(uint128).max - channel.balance) revert DepositOverflow();
-        bool isNew = channel.balance == 0 && channel.totalClaimed == 0;
+        bool isEmpty = channel.balance == 0;
         channel.balance += amount;
         channels[channelId] = channel;
 
@@ -152,7 +153,7 @@ contract LocalBatchSettlement is IERC5267, Multicall, ReentrancyGuardTransient {
         LocalDepositCollector(collector).collect(config.payer, config.token, amount, channelId, collectorData);
         if (_held(config.token) != expected) revert DepositCollectionFailed();
 
-        if (isNew) emit ChannelCreated(channelId, config);
+        if (isEmpty) emit ChannelCreated(channelId, config);
         emit Deposited(channelId, msg.sender, amount, channel.balance);
     }
 
@@ -308,7 +309,7 @@ contract LocalBatchSettlement is IERC5267, Multicall, ReentrancyGuardTransient {
         Channel memory channel,
         uint128 amount
     ) private {
-        if (channel.balance == 0 && channel.totalClaimed == 0) emit ChannelClosed(channelId, config);
+        if (channel.balance == 0) emit ChannelClosed(channelId, config);
         if (amount > 0) IERC20(config.token).safeTransfer(config.payer, amount);
     }
 

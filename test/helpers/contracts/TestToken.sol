@@ -3,9 +3,10 @@ pragma solidity 0.8.37;
 
 import {ERC20} from "@openzeppelin/contracts/token/ERC20/ERC20.sol";
 
-/** A token for tests: anybody may mint it, and it can keep a fee, or call somebody from within a transfer. */
+/** A token for tests: anybody may mint it, and what arrives can differ, or a transfer can call somebody. */
 contract TestToken is ERC20 {
-    uint256 public fee;
+    /// So much more than was sent arrives, or less where it is negative.
+    int256 public surplus;
     address private _called;
     bytes private _data;
     /// How many calls from within a transfer succeeded, and what the last that failed returned.
@@ -18,8 +19,8 @@ contract TestToken is ERC20 {
         _mint(to, amount);
     }
 
-    function setFee(uint256 fee_) external {
-        fee = fee_;
+    function setSurplus(int256 surplus_) external {
+        surplus = surplus_;
     }
 
     /// Calls nobody where the address is zero.
@@ -43,7 +44,8 @@ contract TestToken is ERC20 {
     function _update(address from, address to, uint256 value) internal override {
         super._update(from, to, value);
         if (from == address(0) || to == address(0)) return;
-        if (fee > 0) _burn(to, fee);
+        if (surplus > 0) _mint(to, uint256(surplus));
+        if (surplus < 0) _burn(to, uint256(-surplus));
         if (_called == address(0)) return;
         (bool succeeded, bytes memory result) = _called.call(_data);
         if (succeeded) ++answered;
