@@ -1,6 +1,7 @@
-// The contents of every local chain: USDC, Permit2 and x402's two proxies of it (our own sources, in contracts/),
-// Multicall3 (viem's code of it) and our batcher at their usual addresses, an admin (the faucet) that may mint, and
-// native balance for senders of transactions. anvil itself has the CREATE2 deployer.
+// The contents of every local chain: USDC, Permit2, x402's two proxies of it, x402's payment channels with their two
+// deposit collectors (our own sources, in contracts/), Multicall3 (viem's code of it) and our batcher at their usual
+// addresses, an admin (the faucet) that may mint, and native balance for senders of transactions. anvil itself has the
+// CREATE2 deployer.
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
@@ -17,6 +18,9 @@ export const STAND_INS = {
   LocalPermit2: "0x000000000022D473030F116dDEE9F6B43aC78BA3",
   LocalExactPermit2Proxy: "0x402085c248EeA27D92E8b30b2C58ed07f9E20001",
   LocalUptoPermit2Proxy: "0x4020A4f3b7b90ccA423B9fabCc0CE57C6C240002",
+  LocalBatchSettlement: "0x4020074e9dF2ce1deE5A9C1b5c3f541D02a10003",
+  LocalErc3009DepositCollector: "0x4020806089470a89826cB9fB1f4059150b550004",
+  LocalPermit2DepositCollector: "0x4020425FAf3B746C082C2f942b4E5159887B0005",
 } as const;
 
 interface ChainSetup {

@@ -45,8 +45,17 @@ export const CONTRACTS: ContractSource[] = [
     placed: true,
     slots: [],
   })),
-  ...["TestWallet", "TestWalletFactory"].map((contract) => ({
-    source: new URL("./TestWallet.sol", testContracts),
+  ...["LocalBatchSettlement", "LocalErc3009DepositCollector", "LocalPermit2DepositCollector"].map(
+    (contract) => ({
+      source: new URL("./LocalBatchSettlement.sol", import.meta.url),
+      contract,
+      artifact: new URL(`./${contract}.json`, import.meta.url),
+      placed: true,
+      slots: [],
+    }),
+  ),
+  ...["TestWallet", "TestWalletFactory", "TestToken"].map((contract) => ({
+    source: new URL(`./${contract.replace("Factory", "")}.sol`, testContracts),
     contract,
     artifact: new URL(`./${contract}.json`, testContracts),
     placed: false,
@@ -92,7 +101,13 @@ export function compile(target: ContractSource): string {
       },
     },
   };
-  const readImport = (path: string) => ({ contents: readFileSync(require.resolve(path), "utf8") });
+  /** A path with a scope is in a package, every other one beside the source. */
+  const readImport = (path: string) => ({
+    contents: readFileSync(
+      path.startsWith("@") ? require.resolve(path) : new URL(path, target.source),
+      "utf8",
+    ),
+  });
   const output = JSON.parse(
     solc.compile(JSON.stringify(input), { import: readImport }),
   ) as CompilerOutput;

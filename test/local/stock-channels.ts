@@ -1,0 +1,201 @@
+// A seller and a buyer with payment channels as the published packages make them, with the published facilitator's class
+// on the test's chain. Nothing of ours takes part except the contracts.
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { x402Facilitator } from "@x402/core/facilitator";
+import { decodePaymentResponseHeader, decodePaymentSignatureHeader } from "@x402/core/http";
+import type { FacilitatorClient } from "@x402/core/server";
+import type { PaymentPayload } from "@x402/core/types";
+import { toClientEvmSigner, toFacilitatorEvmSigner } from "@x402/evm";
+import { BatchSettlementEvmScheme as BuyersScheme } from "@x402/evm/batch-settlement/client";
+import { BatchSettlementEvmScheme as FacilitatorsScheme } from "@x402/evm/batch-settlement/facilitator";
+import { BatchSettlementEvmScheme as SellersScheme } from "@x402/evm/batch-settlement/server";
+import { paymentMiddleware, setSettlementOverrides, x402ResourceServer } from "@x402/express";
+import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
+import express from "express";
+import type { Test } from "tap";
+import { publicActions, zeroAddress, type Abi, type AbiItem, type Address, type Hex } from "viem";
+import type { PrivateKeyAccount } from "viem/accounts";
+import { CHANNELS, signClaims, type ChannelConfig } from "../helpers/batch-settlement.ts";
+import type { TestChain } from "../helpers/chain.ts";
+
+interface Options {
+  method: "eip3009" | "permit2";
+  receiver: Address;
+  /** Signs claims and refunds: of the seller, or of the facilitator if the seller delegates it. */
+  authorizer: PrivateKeyAccount;
+  delegates: boolean;
+  /** An account that signs for itself, or a wallet with an owner. */
+  payer: { address: Address; owner: PrivateKeyAccount; voucherKey?: PrivateKeyAccount };
+}
+
+interface ChannelPayload {
+  type: string;
+  channelConfig: ChannelConfig;
+  voucher: { channelId: Hex; maxClaimableAmount: string; signature: Hex };
+}
+
+export async function stockSeller(t: Test, chain: TestChain, options: Options) {
+  const { method, receiver, authorizer, delegates, payer } = options;
+  const network = `eip155:${chain.chainId}` as const;
+  const abi = new Map<string, AbiItem>();
+  const facilitator = new x402Facilitator().register(
+    network,
+    new FacilitatorsScheme(
+      facilitatorSigner(chain, (used) =>
+        used.forEach((item) => abi.set(JSON.stringify(item), item)),
+      ),
+      delegates ? authorizer : undefined,
+    ),
+  );
+  /** As over HTTP: only JSON passes. */
+  const wire = <T>(value: T): T => JSON.parse(JSON.stringify(value)) as T;
+  const facilitatorClient: FacilitatorClient = {
+    verify: async (...sent) => wire(await facilitator.verify(...wire(sent))),
+    settle: async (...sent) => wire(await facilitator.settle(...wire(sent))),
+    getSupported: async () => wire(facilitator.getSupported()) as never,
+  };
+
+  const sellersScheme = new SellersScheme(receiver, {
+    ...(!delegates && { receiverAuthorizerSigner: authorizer }),
+    withdrawDelay: 900,
+  });
+  const url = await listen(
+    t,
+    paidApi(chain, { method, receiver, network }, sellersScheme, facilitatorClient),
+  );
+
+  const buyersScheme = new BuyersScheme(
+    toClientEvmSigner(
+      { address: payer.address, signTypedData: (data) => payer.owner.signTypedData(data) },
+      chain.publicClient,
+    ),
+    payer.voucherKey ? { voucherSigner: payer.voucherKey } : { payerAuthorizer: zeroAddress },
+  );
+  const payments: PaymentPayload[] = [];
+  const pay = wrapFetchWithPayment(
+    async (input, init) => {
+      const request = new Request(input, init);
+      const proof = request.headers.get("payment-signature");
+      if (proof) payments.push(decodePaymentSignatureHeader(proof));
+      return fetch(request);
+    },
+    new x402Client().register(network, buyersScheme).setSpendControls({
+      allowedAssets: [{ network, asset: chain.usdc, maxAmountPerPayment: "1000000" }],
+    }),
+  );
+  const manager = sellersScheme.createChannelManager(facilitatorClient, network, chain.usdc);
+  const payloadOf = (payment: PaymentPayload | undefined) =>
+    payment?.payload as unknown as ChannelPayload;
+  const accepted = () => payments.at(-1)?.accepted as PaymentPayload["accepted"];
+
+  return {
+    manager,
+    async buy() {
+      const response = await pay(url);
+      const receipt = response.headers.get("payment-response");
+      if (response.status !== 200 || receipt === null)
+        throw new Error(`${response.status}: ${await response.text()}`);
+      await response.body?.cancel();
+      return decodePaymentResponseHeader(receipt);
+    },
+    refund: () => buyersScheme.refund(url),
+    config: (): ChannelConfig => buyersScheme.buildChannelConfig(accepted()),
+    /** What the facilitator's class gave its signer as the contract's ABI. */
+    abi: (): Abi => [...abi.values()],
+    /** Reasons for which the facilitator refuses what the contract, or a signature, does not allow. */
+    async refusals(): Promise<Record<string, string | undefined>> {
+      const last = payments.at(-1) as PaymentPayload;
+      const { channelConfig, voucher } = payloadOf(last);
+      const withPayload = (payload: object): PaymentPayload => ({
+        ...last,
+        payload: { ...payload },
+      });
+      const ceiling = String(BigInt(voucher.maxClaimableAmount) + 1n);
+      const bent = { ...last.payload, voucher: { ...voucher, maxClaimableAmount: ceiling } };
+      const claim = {
+        voucher: { channel: channelConfig, maxClaimableAmount: voucher.maxClaimableAmount },
+        signature: voucher.signature,
+        totalClaimed: voucher.maxClaimableAmount,
+      };
+      const deposit = { ...payloadOf(payments[0]), voucher };
+      const settle = async (payload: object) =>
+        (await facilitatorClient.settle(withPayload(payload), last.accepted)).errorReason;
+      const total = BigInt(claim.totalClaimed);
+      const claimAuthorizerSignature = await signClaims(chain, authorizer, [
+        {
+          voucher: { channel: channelConfig, maxClaimableAmount: total },
+          signature: voucher.signature,
+          totalClaimed: total,
+        },
+      ]);
+      return {
+        "another ceiling": (await facilitatorClient.verify(withPayload(bent), last.accepted))
+          .invalidReason,
+        "nothing to settle": await settle({ type: "settle", receiver, token: chain.usdc }),
+        "a claim above the balance": await settle({
+          type: "claim",
+          claims: [claim],
+          ...(!delegates && { claimAuthorizerSignature }),
+        }),
+        "a deposit a second time": await settle(deposit),
+      };
+    },
+  };
+}
+
+function facilitatorSigner(chain: TestChain, seen: (abi: Abi) => void) {
+  const client = chain.walletClient(chain.relayer).extend(publicActions);
+  return toFacilitatorEvmSigner({
+    address: chain.relayer.address,
+    readContract: (args) => {
+      if (args.address === CHANNELS) seen(args.abi as Abi);
+      return client.readContract({ ...args, args: args.args ?? [] });
+    },
+    verifyTypedData: (args) => client.verifyTypedData(args as never),
+    writeContract: (args) => client.writeContract(args),
+    sendTransaction: (args) => client.sendTransaction(args),
+    waitForTransactionReceipt: (args) => client.waitForTransactionReceipt(args),
+    getCode: (args) => client.getCode(args),
+  });
+}
+
+function paidApi(
+  chain: TestChain,
+  { method, receiver, network }: { method: string; receiver: Address; network: `eip155:${number}` },
+  scheme: SellersScheme,
+  facilitatorClient: FacilitatorClient,
+) {
+  const price = {
+    amount: "1000",
+    asset: chain.usdc,
+    extra: { name: "USDC", version: "2", assetTransferMethod: method },
+  };
+  const routes = {
+    "GET /paid": {
+      accepts: { scheme: scheme.scheme, network, payTo: receiver, price },
+      description: "A paid answer",
+    },
+  };
+  const server = new x402ResourceServer(facilitatorClient).register(network, scheme);
+  const app = express();
+  app.use(paymentMiddleware(routes, server));
+  app.get("/paid", (_request, response) => {
+    setSettlementOverrides(response, { amount: "700" });
+    response.json({ secret: 42 });
+  });
+  return app;
+}
+
+async function listen(t: Test, app: ReturnType<typeof express>): Promise<string> {
+  const server: Server = createServer(app);
+  t.teardown(
+    () =>
+      new Promise<void>((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  );
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/paid`;
+}
