@@ -71,10 +71,10 @@ function world(setting: Setting = {}) {
     const { text, values } =
       typeof given === "string" ? { text: given, values: more ?? [] } : given;
     if (setting.isDatabaseDown === true) throw new Error("the database is down");
-    if (text.includes("SET answer")) done.push(`noted ${values.at(-1)}`);
-    else if (text.startsWith("WITH lane")) done.push(`filler ${values[4]}`);
+    if (text.includes("SET answer")) done.push(`noted ${String(values.at(-1))}`);
+    else if (text.startsWith("WITH lane")) done.push(`filler ${String(values[4])}`);
     else if (text.startsWith("INSERT INTO relayer_attempts"))
-      done.push(`stored ${values[6]} ${values[10]}`);
+      done.push(`stored ${String(values[6])} ${String(values[10])}`);
     else if (text.includes("a.raw FROM relayer_transactions")) {
       const rows = Object.entries(setting.final ?? {}).map(([nonce, raw]) => ({
         nonce: BigInt(nonce),
