@@ -51,6 +51,9 @@ const SQL_TESTS = [
   "test/spending/rules-order.test.ts",
   "test/spending/accepted-in-groups.test.ts",
   "test/settlement/gas-accounts.test.ts",
+  "test/settlement/written-outcomes.test.ts",
+  "test/settlement/gas-cases.test.ts",
+  "test/settlement/lane-cases.test.ts",
 ];
 
 /** The pure tests for TypeScript, those with a database for SQL. */

@@ -112,7 +112,8 @@ async function startWorker(index) {
     durable: false,
     maxConnections: 200,
     removeOnExit: own,
-    settings: ["track_functions=all"],
+    // A mutant may loop for ever: its statement ends with the process that asked.
+    settings: ["track_functions=all", "client_connection_check_interval=1000"],
   });
   await makeTemplate(postgres.adminUrl, migrate);
   const env = {

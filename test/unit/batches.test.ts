@@ -1,12 +1,19 @@
 // Goal: rows become the right calls with the right gas, share a batch only where none can harm another, and are given up in time.
+import { mock } from "node:test";
 import t from "tap";
-import { decodeFunctionData, multicall3Abi } from "viem";
-import { BATCHER_ADDRESS } from "../../server/core/batcher.ts";
+import { decodeFunctionData, multicall3Abi, parseTransaction } from "viem";
+import { privateKeyToAccount } from "viem/accounts";
+import artifact from "../../server/infra/chain/batcher/Batcher.json" with { type: "json" };
+import { BATCHER_ADDRESS, NO_ANSWERS, NO_TRANSFERS } from "../../server/core/batcher.ts";
 import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import {
+  Batcher,
+  feeCapsOf,
   gasLimitOf,
   hasTooManyFaults,
   pendingDebits,
+  replacementFees,
+  signAttempt,
   toBatchItem,
   transactionOf,
   type BatchItem,
@@ -111,4 +118,150 @@ t.test("pending debits of the same payer are simulated first", async (t) => {
   const canceled = itemOf(AUTHORIZATION, { cancelSignature: `0x${"1b".repeat(65)}` });
   t.same(pendingDebits([own], [own, other, canceled]), [own]);
   t.same(pendingDebits([own], []), []);
+});
+
+t.test(
+  "a call that only one account may send goes alone, and a wallet is deployed at its cost",
+  async (t) => {
+    const upto = {
+      ...AUTHORIZATION,
+      nonce: `permit2:0x${"12".repeat(32)}` as const,
+      terms: { scheme: "upto", maximum: "1000", facilitator: AUTHORIZATION.to } as const,
+    };
+    t.match(itemOf(upto), { solo: true, sender: AUTHORIZATION.to });
+    t.equal(pendingDebits([itemOf(upto)], []).length, 0);
+  },
+);
+
+t.test("the operator's fee caps in wei", async (t) => {
+  t.same(feeCapsOf({ maxFeeGwei: 1.5, maxTipGwei: 0.25 }), {
+    maxFeeWei: 1_500_000_000n,
+    priorityFeeWei: 250_000_000n,
+  });
+});
+
+t.test("a replacement may cost exactly as much as the caps allow", async (t) => {
+  const last = { maxFeeWei: 1_000n, priorityFeeWei: 8n };
+  const fees = (maxFeeWei: bigint, priorityFeeWei: bigint) =>
+    replacementFees({
+      first: last,
+      last,
+      baseFeeWei: 1n,
+      priorityFeeWei: 1n,
+      caps: { maxFeeWei, priorityFeeWei },
+    });
+  t.same(
+    fees(1_126n, 10n),
+    { maxFeeWei: 1_126n, priorityFeeWei: 10n },
+    "an eighth more, and one wei",
+  );
+  t.equal(fees(1_125n, 10n), undefined);
+  t.equal(fees(1_126n, 9n), undefined);
+});
+
+t.test("a signed attempt", async (t) => {
+  const signer = privateKeyToAccount(`0x${"11".repeat(32)}`);
+  const tx = { nonce: 7n, to: AUTHORIZATION.asset, calldata: "0x1234" as const, gasLimit: 90_000n };
+  const terms = { maxFeeWei: 20n, priorityFeeWei: 3n, attempt: 2, purpose: "work" as const };
+  const attempt = await signAttempt(signer, 5_042_002, tx, terms);
+  t.match(attempt, { ...terms, answer: undefined, hash: /^0x[0-9a-f]{64}$/ });
+  t.match(parseTransaction(attempt.raw), {
+    type: "eip1559",
+    chainId: 5_042_002,
+    nonce: 7,
+    to: AUTHORIZATION.asset.toLowerCase(),
+    data: "0x1234",
+    gas: 90_000n,
+    maxFeePerGas: 20n,
+    maxPriorityFeePerGas: 3n,
+  });
+});
+
+t.test("the batcher is used only while it is certain to be there", async (t) => {
+  const code = artifact.deployedBytecode;
+  let [found, answer]: [string | Error, string] = [code, NO_ANSWERS];
+  const warnings: string[] = [];
+  const rpc = {
+    call: async <T>(method: string) => {
+      if (found instanceof Error) throw found;
+      return (method === "eth_getCode" ? found : answer) as T;
+    },
+  };
+  const log = { warn: (_: object, text: string) => warnings.push(text) };
+  const batcher = new Batcher({ network: { id: "eip155:1" }, rpc, log });
+  const ours = { target: BATCHER_ADDRESS, data: NO_TRANSFERS };
+  t.same([batcher.address, batcher.probe], [undefined, undefined], "not before it was found");
+  await batcher.look();
+  t.same([batcher.address, batcher.probe], [BATCHER_ADDRESS, ours]);
+  t.equal(batcher.checkProbe({ success: true, data: NO_ANSWERS }), true);
+  t.equal(batcher.address, BATCHER_ADDRESS);
+  for (const bad of [
+    undefined,
+    { success: false, data: NO_ANSWERS },
+    { success: true, data: "0x" as const },
+  ]) {
+    await batcher.look();
+    t.equal(batcher.checkProbe(bad), false);
+    t.same([batcher.address, batcher.probe], [undefined, undefined], "until it is found again");
+  }
+  t.equal(warnings.length, 3, "each time that it was there before");
+  for (const [state, text] of [
+    ["0x", "is not deployed"],
+    ["0x60", "has different code"],
+  ] as const) {
+    found = code;
+    await batcher.look();
+    found = state;
+    await batcher.look();
+    await batcher.look();
+    t.equal(batcher.address, undefined, text);
+    t.match(warnings.at(-1), text);
+  }
+  t.equal(warnings.length, 5, "not again with each look");
+  found = code;
+  answer = "0x";
+  await batcher.look();
+  t.equal(batcher.address, undefined, "it is there and does nothing on this chain");
+  answer = NO_ANSWERS;
+  await batcher.look();
+  found = new Error("no answer");
+  await batcher.look();
+  t.equal(batcher.address, BATCHER_ADDRESS, "no answer proves nothing");
+});
+
+t.test("the batcher is looked for again until it is there", async (t) => {
+  mock.timers.enable({ apis: ["setInterval"] });
+  t.teardown(() => mock.timers.reset());
+  let looks = 0;
+  let isThere = false;
+  const rpc = {
+    call: async <T>(method: string) => {
+      if (method === "eth_getCode") looks += 1;
+      const code = isThere ? artifact.deployedBytecode : "0x";
+      return (method === "eth_getCode" ? code : NO_ANSWERS) as T;
+    },
+  };
+  const settled = () => new Promise((resolve) => setImmediate(resolve));
+  const log = { warn: () => undefined };
+  const batcher = new Batcher({ network: { id: "eip155:1" }, rpc, log, lookAgainMs: 100 });
+  batcher.start();
+  await settled();
+  t.equal(looks, 1, "at once");
+  mock.timers.tick(100);
+  await settled();
+  t.equal(looks, 2);
+  isThere = true;
+  mock.timers.tick(100);
+  await settled();
+  t.equal(batcher.address, BATCHER_ADDRESS);
+  mock.timers.tick(1_000);
+  t.equal(looks, 3, "it is there");
+  batcher.checkProbe(undefined);
+  mock.timers.tick(100);
+  await settled();
+  t.equal(looks, 4, "it was lost");
+  batcher.checkProbe(undefined);
+  batcher.stop();
+  mock.timers.tick(1_000);
+  t.equal(looks, 4, "stopped");
 });

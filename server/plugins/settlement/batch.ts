@@ -134,7 +134,6 @@ export function pendingDebits(
   items: readonly BatchItem[],
   underway: readonly BatchItem[],
 ): BatchItem[] {
-  if (underway.length === 0) return [];
   const payers = new Set(items.map((item) => item.from));
   return underway.filter((item) => item.action === "transfer" && payers.has(item.from));
 }

@@ -187,8 +187,7 @@ async function confirmations(
   const { answers, needed } = await ctx.rpc.witnesses(refusedBy);
   if (answers.some((verdicts) => verdicts.includes(false))) ctx.rpc.suspectEndpoint();
   return (index) =>
-    answers.filter((verdicts) => verdicts[index] === true).length >= needed &&
-    answers.every((verdicts) => verdicts[index] !== false);
+    answers.length >= needed && answers.every((verdicts) => verdicts[index] === true);
 }
 
 /**
@@ -256,8 +255,7 @@ export async function explainUse(
     const place = await placeOfUse(ctx, record, head.number);
     if (place) return outcomeAt(ctx, record, place, head.number);
   }
-  const isLater =
-    record.kind !== "refund" && (record.agentId !== null || before?.wasUsed === false);
+  const isLater = record.agentId !== null || before?.wasUsed === false;
   const found = await searchUse(ctx, record, { head: head.number, isLater });
   return found && outcomeOfUse(record, found, !(await isOurs(ctx, found)));
 }
@@ -381,11 +379,12 @@ async function shareOf(
   }
   const open = alike.filter(isOpen);
   const refs = open.map(({ authorization }) => authorization);
-  const [before, after] = await Promise.all(
-    [block - 1n, block].map((at) => reads.readAuthorizationStates(ctx.rpc, refs, at)),
-  );
-  if ([...(before ?? []), ...(after ?? [])].includes(undefined)) return undefined;
-  const used = open.filter((_, index) => after?.[index] === true && before?.[index] === false);
+  const [before, after] = await Promise.all([
+    reads.readAuthorizationStates(ctx.rpc, refs, block - 1n),
+    reads.readAuthorizationStates(ctx.rpc, refs, block),
+  ]);
+  if ([...before, ...after].includes(undefined)) return undefined;
+  const used = open.filter((_, index) => after[index] === true && before[index] === false);
   const mine = used.findIndex(({ id }) => id === record.id);
   return left.length === used.length ? left[mine] : undefined;
 }
@@ -434,16 +433,16 @@ async function stateWhenAccepted(
   ctx: EngineContext,
   record: SettlementRecord,
   head: bigint,
-): Promise<{ wasUsed: boolean; block: BlockHeader } | undefined> {
+): Promise<{ wasUsed: boolean | undefined; block: BlockHeader } | undefined> {
   const number = record.acceptedBlock;
-  if (record.agentId !== null || number === null) return undefined;
+  if (number === null) return undefined;
   if (number > head - BigInt(ctx.network.confirmations - 1)) return undefined;
   try {
     const [[wasUsed], block] = await Promise.all([
       reads.readAuthorizationStates(ctx.rpc, [record.authorization], number),
       reads.readHeader(ctx.rpc, number),
     ]);
-    return wasUsed === undefined || !block ? undefined : { wasUsed, block };
+    return block && { wasUsed, block };
   } catch (error) {
     // Nodes discard old states: then the event must be found.
     if (classifyChainError(error).kind !== "unreachable") throw error;

@@ -41,8 +41,10 @@ const isText = (value: unknown, form: RegExp): value is string =>
 
 /** A send may return a hash, or the receipt of a pending block, instead of a real receipt. */
 export function isReceiptOf(answer: unknown, hash: string): answer is RpcReceipt {
-  if (typeof answer !== "object" || answer === null) return false;
-  const { transactionHash, blockHash, blockNumber, logs }: Record<string, unknown> = { ...answer };
+  const { transactionHash, blockHash, blockNumber, logs } = Object(answer) as Record<
+    string,
+    unknown
+  >;
   return (
     isText(transactionHash, HASH) &&
     transactionHash.toLowerCase() === hash.toLowerCase() &&
@@ -176,11 +178,9 @@ export async function attributeFailure(
 ): Promise<FailureAttribution> {
   const proven = new Set(outcomes.map(({ nonce }) => nonce));
   const idle = tx.items.filter(({ nonce }) => !proven.has(nonce));
-  if (idle.length === 0) return NO_FAULT;
   const states = await reads.readAuthorizationStates(ctx.rpc, idle, BigInt(receipt.blockNumber));
   // A token that does not answer is no payment's fault.
   const unused = idle.filter((_item, index) => states[index] === false);
-  if (unused.length === 0) return NO_FAULT;
   const coded = await withCode(ctx, unused);
   const isBurnt =
     BigInt(receipt.status) === 0n || BigInt(receipt.gasUsed) * 20n > tx.gasLimit * 19n;

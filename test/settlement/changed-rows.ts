@@ -1,0 +1,317 @@
+// Calls of SQL functions, each in a transaction that is rolled back: which rows they change, on a clock that stands still.
+import type { Pool, PoolClient } from "pg";
+import { createPool } from "../../server/infra/db/pool.ts";
+import { withOwnClock } from "../helpers/database-clock.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+
+export type Value = string | number | bigint | boolean | Buffer | null | string[] | object;
+export type Row = Record<string, Value>;
+/** One line for each row that changed: its name, and its new values. */
+export type Changes = string[];
+
+export const CHAIN = 5_042_002;
+export const AGENT = "agt_1";
+export const OWNER = "own_1";
+/** Short names for hashes and accounts: h("a") is the hash of the block, transaction or nonce "a". */
+export const h = (name: string): string =>
+  `0x${Buffer.from(name).toString("hex").padStart(64, "0")}`;
+export const account = (name: string): string =>
+  `0x${Buffer.from(name).toString("hex").padStart(40, "0")}`;
+
+export const LANE = account("lane");
+export const ASSET = account("token");
+export const PAYEE = account("payee");
+
+const OTHER_LANE = `CASE chain_id WHEN ${CHAIN} THEN '' ELSE 'elsewhere, ' END
+  || CASE lane_address WHEN '${LANE}' THEN '' ELSE 'other lane, ' END`;
+
+/** The tables that the functions write, and how a row is named. */
+const TABLES: Record<string, string> = {
+  settlements: "id",
+  payments: `CASE agent_id WHEN '${AGENT}' THEN '' ELSE 'other agent, ' END || id`,
+  relayer_transactions: `${OTHER_LANE} || 'tx ' || nonce`,
+  settlement_transactions: `${OTHER_LANE} || lane_nonce || ' ' || position`,
+  relayer_attempts: "hash",
+  relayer_lanes: `CASE chain_id WHEN ${CHAIN} THEN '' ELSE 'elsewhere, ' END || address`,
+  gas_accounts: "account",
+  lane_offenders: "payer",
+  settlement_corrections: "settlement_id || ' ' || kind",
+  agents: "id",
+  idempotency_keys: "key",
+  withdrawal_orders: "nonce",
+  audit_notes: "action",
+  notified: "number",
+};
+/** Times of the table itself, numbers of rows, and what the name of a new row says already. */
+const LEFT_OUT = new Set(
+  `id n at actor asset nonce chain_id from_address lane_address agent_id owner_id settlement_id channel number payer
+   created_at seq account kind action`.split(/\s+/),
+);
+
+export function settlementRow(id: string, row: Row = {}): Row {
+  const isAgents = "agent_id" in row && row["agent_id"] !== null;
+  return {
+    from_address: account(isAgents ? "wallet" : "payer"),
+    chain_id: CHAIN,
+    asset: ASSET,
+    nonce: row["terms"] ? `permit2:${h(id)}` : h(id),
+    id,
+    kind: isAgents ? "spend" : "facilitated",
+    to_address: PAYEE,
+    value: 100,
+    valid_after: 0,
+    valid_before: 4_102_444_800,
+    signature: Buffer.from("00", "hex"),
+    relay: true,
+    status: "queued",
+    ...row,
+  };
+}
+
+export class ChangedRows {
+  readonly #client: PoolClient;
+  readonly nowMs: number;
+
+  constructor(client: PoolClient, nowMs: number) {
+    this.#client = client;
+    this.nowMs = nowMs;
+  }
+
+  /** One row, or several of the same columns in one statement. */
+  async insert(table: string, ...rows: [Row, ...Row[]]): Promise<void> {
+    const names = Object.keys(rows[0]);
+    const values = rows.flatMap((row) => names.map((name) => forPostgres(row[name] ?? null)));
+    const places = rows.map(
+      (_, row) =>
+        `(${names.map((_name, index) => `$${row * names.length + index + 1}`).join(", ")})`,
+    );
+    await this.query(
+      `INSERT INTO ${table} (${names.join(", ")}) VALUES ${places.join(", ")}`,
+      values,
+    );
+  }
+
+  query<T extends object = Record<string, unknown>>(text: string, values: unknown[] = []) {
+    return this.#client.query<T>(text, values);
+  }
+
+  async agent(row: Row = {}): Promise<void> {
+    await this.insert("owners", { id: OWNER, address: account("owner") });
+    await this.insert("agents", {
+      id: AGENT,
+      owner_id: OWNER,
+      name: "a",
+      network: `eip155:${CHAIN}`,
+      wallet_address: account("wallet"),
+      daily_limit: 1_000_000,
+      window_tail_at: "-infinity",
+      window_sum: 500,
+      ...row,
+    });
+  }
+
+  /** A payment of the agent. */
+  payment(id: string, row: Row = {}): Promise<void> {
+    return this.insert("payments", {
+      agent_id: AGENT,
+      id,
+      kind: "spend",
+      status: "submitted",
+      chain_id: CHAIN,
+      asset: ASSET,
+      counterparty: PAYEE,
+      amount: 100,
+      nonce: h(id),
+      ...row,
+    });
+  }
+
+  /** A settlement; an agent's, if it has an `agent_id`. */
+  async settlement(id: string, row: Row = {}): Promise<void> {
+    await this.insert("settlements", settlementRow(id, row));
+    // The database takes an agent's gas from its payment.
+    if ("agent_id" in row && "gas_hold" in row)
+      await this.query("UPDATE settlements SET gas_hold = $1, gas_accounts = $2 WHERE id = $3", [
+        row["gas_hold"],
+        row["gas_accounts"],
+        id,
+      ]);
+  }
+
+  /**
+   * Rows that share all but one part of their key with the rows that are there. No function may touch them.
+   */
+  async neighbours(): Promise<void> {
+    const { rows: found } = await this.query<Record<"from_address" | "asset" | "nonce", string>>(
+      "SELECT from_address, asset, nonce FROM settlements WHERE nonce LIKE '0x%' ORDER BY id LIMIT 1",
+    );
+    const others: Row[] = [
+      { from_address: account("x") },
+      { chain_id: 1 },
+      { asset: account("x") },
+      { nonce: h("x") },
+    ];
+    for (const key of found)
+      for (const [index, other] of others.entries()) {
+        const row = { chain_id: CHAIN, ...key, ...other };
+        const { rowCount: known } = await this.query(
+          "SELECT FROM settlements WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4",
+          [row.from_address, row.chain_id, row.asset, row.nonce],
+        );
+        if (known === 0)
+          await this.settlement(`neighbour ${index}`, { status: "submitted", ...row });
+      }
+    const { rowCount } = await this.query("SELECT FROM payments");
+    if (rowCount === 0) return;
+    const agent = "agt_2";
+    await this.query(
+      `INSERT INTO agents (id, owner_id, name, network, wallet_address, daily_limit, window_tail_at, window_sum)
+       SELECT $1, owner_id, name, network, $2, daily_limit, window_tail_at, window_sum FROM agents`,
+      [agent, account("x")],
+    );
+    const { rows: payments } = await this.query<{ id: string; status: string }>(
+      "SELECT id, status FROM payments",
+    );
+    const paid = { tx_hash: h("x"), settled_at: "2026-01-01" };
+    for (const { id } of payments)
+      for (const status of ["submitted", "settled"])
+        await this.payment(status === "settled" ? `${id} of another` : id, {
+          ...paid,
+          agent_id: status === "settled" ? AGENT : agent,
+          status,
+        });
+  }
+
+  /** A transaction of the lane that carries these settlements, and its attempts. */
+  async transaction(
+    nonce: number,
+    items: string[],
+    {
+      attempts = [{ hash: h(`t${nonce}`) }],
+      lane = LANE,
+      chain = CHAIN,
+      ...row
+    }: Row & { attempts?: Row[]; lane?: string; chain?: number } = {},
+  ): Promise<void> {
+    const key = { chain_id: chain, lane_address: lane, nonce };
+    await this.insert("relayer_transactions", {
+      ...key,
+      status: "pending",
+      to_address: ASSET,
+      calldata: Buffer.from("00", "hex"),
+      gas_limit: 100_000,
+      ...row,
+    });
+    for (const [index, attempt] of attempts.entries())
+      await this.insert("relayer_attempts", {
+        ...key,
+        attempt: index + 1,
+        raw: Buffer.from("00", "hex"),
+        max_fee_wei: 1,
+        priority_fee_wei: 1,
+        ...attempt,
+      });
+    for (const [position, id] of items.entries())
+      await this.query(
+        `INSERT INTO settlement_transactions
+           (chain_id, lane_address, lane_nonce, position, action, from_address, asset, nonce, gas_hold)
+         SELECT $1, $2, $3, $4, 'transfer', from_address, asset, nonce, gas_hold FROM settlements WHERE id = $5`,
+        [chain, lane, nonce, position, id],
+      );
+  }
+
+  async #rows(): Promise<Map<string, Record<string, unknown>>> {
+    const parts = Object.entries(TABLES).map(
+      ([table, name]) =>
+        `SELECT '${table} ' || (${name}) AS name, to_jsonb(r) AS columns FROM ${table} r`,
+    );
+    const { rows } = await this.query<{ name: string; columns: Record<string, unknown> }>(
+      parts.join(" UNION ALL "),
+    );
+    return new Map(rows.map(({ name, columns }) => [name, columns]));
+  }
+
+  /** What the work changes. A time that is the clock's is "now"; a hash is shown by its name. */
+  async changesOf(work: () => Promise<unknown>): Promise<Changes> {
+    const before = await this.#rows();
+    await work();
+    const after = await this.#rows();
+    const lines: string[] = [];
+    for (const [name, columns] of after) {
+      const old = before.get(name);
+      if (name.startsWith("notified")) {
+        if (!old)
+          lines.push(...[columns["message"]].flat().map((one) => `told: ${this.shown(one)}`));
+        continue;
+      }
+      const changed = Object.entries(columns).filter(([column, value]) =>
+        old === undefined
+          ? !LEFT_OUT.has(column) && value !== null
+          : JSON.stringify(old[column]) !== JSON.stringify(value),
+      );
+      if (changed.length > 0 || !old)
+        lines.push(`${name}: ${this.shown(Object.fromEntries(changed))}`);
+    }
+    for (const name of before.keys()) if (!after.has(name)) lines.push(`${name}: deleted`);
+    return lines.map((line) => line.replaceAll(/0x0*([0-9a-f]{2,})/g, named)).toSorted();
+  }
+
+  shown(value: unknown): string {
+    if (typeof value === "string" && /^\d{4}-\d\d-\d\dT.*(\+00:00|Z)$/.test(value)) {
+      const seconds = (Date.parse(value) - this.nowMs) / 1_000;
+      if (Math.abs(seconds) > 10_000_000) return "another day";
+      return seconds === 0 ? "now" : `${seconds > 0 ? "+" : ""}${seconds} s`;
+    }
+    if (typeof value === "string" && /^\d{4}-\d\d-\d\d$/.test(value)) return "today";
+    if (Array.isArray(value)) return `[${value.map((one) => this.shown(one)).join(", ")}]`;
+    if (typeof value === "object" && value !== null)
+      return Object.entries(value)
+        .map(([name, one]) =>
+          typeof one === "object" && one !== null
+            ? `${name} (${this.shown(one)})`
+            : `${name} ${this.shown(one)}`,
+        )
+        .toSorted()
+        .join(", ");
+    return String(value);
+  }
+}
+
+function forPostgres(value: Value): unknown {
+  if (typeof value === "bigint") return String(value);
+  const isJson =
+    typeof value === "object" && value !== null && !Array.isArray(value) && !Buffer.isBuffer(value);
+  return isJson ? JSON.stringify(value) : value;
+}
+
+/** The name that `h` and `account` made a hash of. */
+function named(hash: string, digits: string): string {
+  const text = Buffer.from(digits, "hex").toString();
+  return /^[\w' -]+$/.test(text) ? text : hash;
+}
+
+/** One database for a file, and a transaction for each case. */
+export async function rowChanges(t: Parameters<typeof testDatabase>[0]) {
+  const database = await testDatabase(t);
+  const clock = await withOwnClock(database);
+  const nowMs = Math.floor(Date.now() / 1_000) * 1_000;
+  await clock.set(BigInt(nowMs) * 1_000n);
+  await database.pool.query(`
+    CREATE TABLE clock.notified (number SERIAL, channel TEXT, message JSONB);
+    CREATE FUNCTION clock.pg_notify(channel TEXT, payload TEXT) RETURNS VOID LANGUAGE sql AS
+      'INSERT INTO clock.notified (channel, message)
+       SELECT $1, CASE $1 WHEN ''purser_settled'' THEN $2::jsonb END WHERE $1 = ''purser_settled'''`);
+  const pool: Pool = createPool(database.url, { maxConnections: 1 });
+  t.teardown(() => pool.end());
+  await pool.query("SET timezone = 'UTC'");
+  return async <T>(work: (rows: ChangedRows) => Promise<T>): Promise<T> => {
+    const client = await pool.connect();
+    try {
+      await client.query("BEGIN; ALTER SEQUENCE clock.notified_number_seq RESTART");
+      return await work(new ChangedRows(client, nowMs));
+    } finally {
+      await client.query("ROLLBACK");
+      client.release();
+    }
+  };
+}

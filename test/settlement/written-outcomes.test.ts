@@ -1,0 +1,1179 @@
+// Goal: each outcome that the chain proves changes exactly the rows that it must: settlement, payment, budget, gas, and what later proof corrects.
+import t from "tap";
+import {
+  account,
+  AGENT,
+  ASSET,
+  CHAIN,
+  h,
+  LANE,
+  rowChanges,
+  type ChangedRows,
+  type Changes,
+  type Row,
+} from "./changed-rows.ts";
+
+const inRows = await rowChanges(t);
+
+interface Outcome {
+  id: string;
+  status: string;
+  [more: string]: unknown;
+}
+const receipt = (tx: string, block = 60) => ({
+  kind: "receipt",
+  tx: h(tx),
+  block: String(block),
+  blockHash: h(`b${block}`),
+});
+const state = { kind: "state", block: "70", blockHash: h("b70"), timestamp: "1" };
+
+/** As the engine writes them; the key is that of the settlement. */
+async function outcomesOf(rows: ChangedRows, outcomes: Outcome[]): Promise<string> {
+  const { rows: keys } = await rows.query<{
+    id: string;
+    from: string;
+    asset: string;
+    nonce: string;
+  }>(`SELECT id, from_address AS "from", asset, nonce FROM settlements`);
+  return JSON.stringify(
+    outcomes.map(({ id, ...outcome }) => {
+      const { id: _, ...key } = keys.find((one) => one.id === id) ?? {
+        id,
+        from: account("nobody"),
+        asset: ASSET,
+        nonce: h(id),
+      };
+      return { ...key, ...outcome };
+    }),
+  );
+}
+
+async function check(
+  what: string,
+  prepare: (rows: ChangedRows) => Promise<unknown>,
+  call: (rows: ChangedRows) => Promise<unknown>,
+  expected: Changes,
+) {
+  await t.test(what, async (t) => {
+    await inRows(async (rows) => {
+      await prepare(rows);
+      await rows.neighbours();
+      let result: { finished: number; corrected: { id: string; kind: string }[] } | undefined;
+      const changes = await rows.changesOf(async () => {
+        result = (await call(rows)) as typeof result;
+      });
+      const corrected = result?.corrected.map(({ id, kind }) => `corrected: ${id} ${kind}`) ?? [];
+      const all = [`finished: ${result?.finished}`, ...changes, ...corrected];
+      t.same(all, expected);
+      // Written twice, an outcome changes nothing.
+      const again = await rows.changesOf(() => call(rows));
+      t.same(again, [], "a second time");
+    });
+  });
+}
+
+// Outcomes of settlements that are open.
+
+const finalize = (outcomes: Outcome[]) => async (rows: ChangedRows) => {
+  const { rows: found } = await rows.query<{ result: unknown }>(
+    "SELECT purser_settlements_finalize($1, $2) AS result",
+    [CHAIN, await outcomesOf(rows, outcomes)],
+  );
+  return found[0]?.result;
+};
+const gas = { gas_accounts: ["payer:p", "strangers"], gas_hold: 7 };
+const agents = { agent_id: AGENT };
+const upto = (maximum: number) => ({
+  terms: { scheme: "upto", maximum: String(maximum), facilitator: account("f") },
+  value: maximum,
+});
+const ended = (status: string, row: Row = {}): Row => ({
+  status,
+  proof: receipt("t5"),
+  ...(status === "settled"
+    ? { tx_hash: h("t5"), block_number: 60, block_hash: h("b60"), settled_at: "2026-01-01" }
+    : { error_reason: "why", error_message: "Why." }),
+  ...row,
+});
+const settled = { status: "settled", proof: receipt("t5"), isFinal: false };
+const failed = { status: "failed", proof: state, isFinal: true, reason: "late", message: "Late." };
+
+await check(
+  "a third party's payment that we sent is settled",
+  (rows) => rows.settlement("a", { status: "submitted", tx_hash: h("t5"), attempts: 1, ...gas }),
+  finalize([{ id: "a", ...settled }]),
+  [
+    "finished: 1",
+    "settlements a: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+    "told: at now, block 60, byOther false, id a, message null, reason null, status settled, txHash t5, value 100",
+  ],
+);
+await check(
+  "a payment settled by another party's transaction, final at once: its gas is released",
+  async (rows) => {
+    await rows.settlement("a", gas);
+    await rows.settlement("b");
+    await rows.settlement("c", { ...gas, nonce: h("other") });
+  },
+  finalize([{ id: "a", ...settled, isFinal: true, byOther: true }]),
+  [
+    "finished: 1",
+    "gas_accounts payer:p: held 7",
+    "gas_accounts strangers: held 7",
+    "settlements a: block_hash b60, block_number 60, by_other true, final_at now, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, tx_hash t5, updated_at now",
+    "told: at now, block 60, byOther true, id a, message null, reason null, status settled, txHash t5, value 100",
+  ],
+);
+await check(
+  "payments that end without a transaction, in any order",
+  async (rows) => {
+    await rows.settlement("a", gas);
+    await rows.settlement("b", { gas_accounts: ["strangers"], gas_hold: 5 });
+    await rows.settlement("c", { gas_accounts: ["strangers"], gas_hold: 0 });
+    await rows.settlement("d", { gas_accounts: ["strangers"], gas_hold: 3, attempts: 1 });
+  },
+  finalize([
+    { id: "c", ...failed },
+    { id: "b", ...failed, status: "expired", isFinal: false },
+    { id: "a", ...failed, proof: { kind: "refusal", block: "70", blockHash: h("b70") } },
+    { id: "d", ...failed },
+  ]),
+  [
+    "finished: 4",
+    "gas_accounts payer:p: held 0",
+    "gas_accounts strangers: held 3",
+    "settlements a: error_message Late., error_reason late, final_at now, proof (block 70, blockHash b70, kind refusal), status failed, updated_at now",
+    "settlements b: error_message Late., error_reason late, proof (block 70, blockHash b70, kind state, timestamp 1), status expired, updated_at now",
+    "settlements c: error_message Late., error_reason late, final_at now, proof (block 70, blockHash b70, kind state, timestamp 1), status failed, updated_at now",
+    "settlements d: error_message Late., error_reason late, final_at now, proof (block 70, blockHash b70, kind state, timestamp 1), status failed, updated_at now",
+    "told: at null, block null, byOther false, id a, message Late., reason late, status failed, txHash null, value 100",
+    "told: at null, block null, byOther false, id b, message Late., reason late, status expired, txHash null, value 100",
+    "told: at null, block null, byOther false, id c, message Late., reason late, status failed, txHash null, value 100",
+    "told: at null, block null, byOther false, id d, message Late., reason late, status failed, txHash null, value 100",
+  ],
+);
+await check(
+  "an agent's payment is settled",
+  async (rows) => {
+    await rows.agent();
+    await rows.payment("p");
+    await rows.settlement("p", { ...agents, status: "submitted", attempts: 1, tx_hash: h("t5") });
+  },
+  finalize([{ id: "p", ...settled, isFinal: true }]),
+  [
+    "finished: 1",
+    "payments p: block_number 60, final_at now, outstanding false, settled_at now, status settled, tx_hash t5, updated_at now",
+    "settlements p: block_hash b60, block_number 60, final_at now, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+    "told: at now, block 60, byOther false, id p, message null, reason null, status settled, txHash t5, value 100",
+  ],
+);
+await check(
+  "an agent's payment expires: its budget returns",
+  async (rows) => {
+    await rows.agent();
+    await rows.payment("p", { gas_hold: 7 });
+    await rows.settlement("p", agents);
+    await rows.payment("q", { status: "voided" });
+    await rows.settlement("r", { ...agents, nonce: h("none") });
+  },
+  finalize([{ id: "p", ...failed, status: "expired" }]),
+  [
+    "finished: 1",
+    "agents agt_1: window_sum 400",
+    "gas_accounts agents: held 0",
+    "gas_accounts owner:own_1: full_at now, held -7, used 0, used_on today",
+    "payments p: counted false, failure_code late, failure_detail Late., outstanding false, status voided, updated_at now",
+    "settlements p: error_message Late., error_reason late, final_at now, proof (block 70, blockHash b70, kind state, timestamp 1), status expired, updated_at now",
+    "told: at null, block null, byOther false, id p, message Late., reason late, status expired, txHash null, value 100",
+  ],
+);
+await check(
+  "less than a signed maximum is charged: the rest of the budget returns",
+  async (rows) => {
+    await rows.agent();
+    await rows.payment("p", { maximum: 100, nonce: `permit2:${h("p")}` });
+    await rows.settlement("p", { ...agents, ...upto(100), status: "submitted", attempts: 1 });
+    await rows.settlement("s", { ...upto(90), status: "submitted", attempts: 1 });
+  },
+  finalize([
+    { id: "p", ...settled, amount: "30" },
+    { id: "s", ...settled, amount: "20" },
+  ]),
+  [
+    "finished: 2",
+    "agents agt_1: window_sum 430",
+    "payments p: amount 30, block_number 60, outstanding false, settled_at now, status settled, tx_hash t5, updated_at now",
+    "settlements p: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, tx_hash t5, updated_at now, value 30",
+    "settlements s: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, tx_hash t5, updated_at now, value 20",
+    "told: at now, block 60, byOther false, id p, message null, reason null, status settled, txHash t5, value 30",
+    "told: at now, block 60, byOther false, id s, message null, reason null, status settled, txHash t5, value 20",
+  ],
+);
+await check(
+  "a maximum is not charged at all",
+  async (rows) => {
+    await rows.agent();
+    await rows.payment("p", { maximum: 100, nonce: `permit2:${h("p")}` });
+    await rows.settlement("p", { ...agents, ...upto(100), relay: false });
+  },
+  finalize([{ id: "p", ...failed, status: "expired" }]),
+  [
+    "finished: 1",
+    "agents agt_1: window_sum 400",
+    "payments p: counted false, failure_code late, failure_detail Late., outstanding false, status voided, updated_at now",
+    "settlements p: error_message Late., error_reason late, final_at now, proof (block 70, blockHash b70, kind state, timestamp 1), status expired, updated_at now",
+    "told: at null, block null, byOther false, id p, message Late., reason late, status expired, txHash null, value 100",
+  ],
+);
+await check(
+  "an outcome that is held, one that is open, and one of a settlement that is not there",
+  async (rows) => {
+    await rows.settlement("a", { status: "submitted", tx_hash: h("t5"), attempts: 1 });
+    await rows.settlement("b", { status: "submitted", tx_hash: h("t5"), attempts: 1 });
+  },
+  finalize([
+    { id: "a", ...settled, status: "held" },
+    { id: "b", ...settled, status: "open" },
+    { id: "z", ...settled },
+  ]),
+  ["finished: 0"],
+);
+await check("no outcome", (rows) => rows.settlement("a"), finalize([]), ["finished: 0"]);
+await check(
+  "another chain's settlement with the same key",
+  (rows) => rows.settlement("a", { chain_id: 1 }),
+  finalize([{ id: "a", ...settled }]),
+  ["finished: 0"],
+);
+await t.test("of many settlements, a message holds sixteen at most", async (t) => {
+  await inRows(async (rows) => {
+    const ids = Array.from({ length: 33 }, (_, id) => `s${id}`);
+    for (const id of ids) await rows.settlement(id);
+    t.match(await finalize(ids.map((id) => ({ id, ...settled })))(rows), { finished: 33 });
+    const { rows: sizes } = await rows.query(
+      "SELECT jsonb_array_length(message) AS size FROM notified ORDER BY 1",
+    );
+    t.same(sizes, [{ size: 2 }, { size: 15 }, { size: 16 }]);
+  });
+});
+
+// Settlements that have an outcome already.
+
+const withTransaction =
+  (row: Row, { transaction = {}, ...payment }: Row & { transaction?: object } = {}) =>
+  async (rows: ChangedRows) => {
+    await rows.agent();
+    await rows.settlement("p", { ...agents, ...row });
+    await rows.payment("p", { tx_hash: h("t5"), settled_at: "2026-01-01", ...payment });
+    const mined = {
+      status: "mined",
+      mined_hash: h("t5"),
+      block_number: 60,
+      block_hash: h("b60"),
+    };
+    await rows.transaction(5, ["p"], { ...mined, ...transaction });
+  };
+const finalSettled = { ...settled, isFinal: true };
+
+await check(
+  "the same outcome, now final",
+  withTransaction(ended("settled", { attempts: 1 }), { status: "settled" }),
+  finalize([{ id: "p", ...finalSettled }]),
+  ["finished: 0", "payments p: final_at now", "settlements p: final_at now"],
+);
+await check(
+  "the same outcome, final before",
+  withTransaction(ended("settled", { final_at: "2026-01-01" }), { status: "settled" }),
+  finalize([{ id: "p", ...finalSettled }]),
+  ["finished: 0"],
+);
+await check(
+  "the same outcome, not final",
+  withTransaction(ended("settled"), { status: "settled" }),
+  finalize([{ id: "p", ...settled }]),
+  ["finished: 0"],
+);
+await check(
+  "the same payment in another block",
+  withTransaction(ended("settled", { attempts: 1 }), { status: "settled" }),
+  finalize([{ id: "p", ...settled, proof: receipt("t5", 61) }]),
+  [
+    "finished: 0",
+    "audit_notes payment.corrected: after (kind settled_elsewhere, paymentId p, status settled, txHash t5), before (paymentId p, status settled, txHash t5)",
+    "payments p: block_number 61, updated_at now",
+    "settlement_corrections p settled_elsewhere: after (proof (block 61, blockHash b61, kind receipt, tx t5), status settled), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements p: block_hash b61, block_number 61, corrected_at now, proof (block 61, blockHash b61, kind receipt, tx t5), updated_at now",
+    "told: at another day, block 61, byOther false, id p, message null, reason null, status settled, txHash t5, value 100",
+    "corrected: p settled_elsewhere",
+  ],
+);
+await check(
+  "by another transaction in the same block, and by another party",
+  withTransaction(ended("settled", { attempts: 1 }), { status: "settled" }),
+  finalize([{ id: "p", ...finalSettled, byOther: true, proof: receipt("t6") }]),
+  [
+    "finished: 0",
+    "audit_notes payment.corrected: after (kind settled_elsewhere, paymentId p, status settled, txHash t6), before (paymentId p, status settled, txHash t5)",
+    "payments p: block_number 60, final_at now, tx_hash t6, updated_at now",
+    "settlement_corrections p settled_elsewhere: after (proof (block 60, blockHash b60, kind receipt, tx t6), status settled), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements p: by_other true, corrected_at now, final_at now, proof (block 60, blockHash b60, kind receipt, tx t6), tx_hash t6, updated_at now",
+    "told: at another day, block 60, byOther true, id p, message null, reason null, status settled, txHash t6, value 100",
+    "corrected: p settled_elsewhere",
+  ],
+);
+await check(
+  "settled, and a state says so: no receipt, no correction",
+  withTransaction(ended("settled", { attempts: 1 }), { status: "settled" }),
+  finalize([{ id: "p", ...settled, proof: state }]),
+  ["finished: 0"],
+);
+await check(
+  "settled, and a final state says so",
+  withTransaction(ended("settled", { attempts: 1 }), { status: "settled" }),
+  finalize([{ id: "p", ...finalSettled, proof: state }]),
+  ["finished: 0", "payments p: final_at now", "settlements p: final_at now"],
+);
+await check(
+  "failed, and a receipt shows the payment: the budget counts it again",
+  withTransaction(ended("failed", { proof: state }), {
+    status: "voided",
+    failure_code: "late",
+    failure_detail: "Late.",
+    tx_hash: null,
+    settled_at: null,
+  }),
+  finalize([{ id: "p", ...finalSettled, byOther: true }]),
+  [
+    "finished: 0",
+    "agents agt_1: window_sum 600",
+    "audit_notes payment.corrected: after (kind failed_to_settled, paymentId p, status settled, txHash t5), before (paymentId p, status voided, txHash null)",
+    "payments p: block_number 60, counted true, failure_code null, failure_detail null, final_at now, settled_at now, status settled, tx_hash t5, updated_at now",
+    "settlement_corrections p failed_to_settled: after (proof (block 60, blockHash b60, kind receipt, tx t5), status settled), before (finalAt null, proof (block 70, blockHash b70, kind state, timestamp 1), reason why, status failed)",
+    "settlements p: block_hash b60, block_number 60, by_other true, corrected_at now, error_message null, error_reason null, final_at now, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, tx_hash t5, updated_at now",
+    "told: at now, block 60, byOther true, id p, message null, reason null, status settled, txHash t5, value 100",
+    "corrected: p failed_to_settled",
+  ],
+);
+await check(
+  "failed, and a state shows a use",
+  withTransaction(ended("failed", { proof: state }), { status: "voided" }),
+  finalize([{ id: "p", ...finalSettled, proof: state }]),
+  ["finished: 0"],
+);
+await check(
+  "failed, now final",
+  withTransaction(ended("failed"), { status: "voided" }),
+  finalize([{ id: "p", ...failed, status: "failed" }]),
+  ["finished: 0", "settlements p: final_at now"],
+);
+await check(
+  "expired, and a receipt shows the payment: the budget counts it again",
+  withTransaction(ended("expired", { proof: state }), {
+    status: "voided",
+    failure_code: "late",
+    failure_detail: "Late.",
+    tx_hash: null,
+    settled_at: null,
+  }),
+  finalize([{ id: "p", ...finalSettled, byOther: true }]),
+  [
+    "finished: 0",
+    "agents agt_1: window_sum 600",
+    "audit_notes payment.corrected: after (kind expired_to_settled, paymentId p, status settled, txHash t5), before (paymentId p, status voided, txHash null)",
+    "payments p: block_number 60, counted true, failure_code null, failure_detail null, final_at now, settled_at now, status settled, tx_hash t5, updated_at now",
+    "settlement_corrections p expired_to_settled: after (proof (block 60, blockHash b60, kind receipt, tx t5), status settled), before (finalAt null, proof (block 70, blockHash b70, kind state, timestamp 1), reason why, status expired)",
+    "settlements p: block_hash b60, block_number 60, by_other true, corrected_at now, error_message null, error_reason null, final_at now, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, tx_hash t5, updated_at now",
+    "told: at now, block 60, byOther true, id p, message null, reason null, status settled, txHash t5, value 100",
+    "corrected: p expired_to_settled",
+  ],
+);
+await check(
+  "expired, and a state shows a use",
+  withTransaction(ended("expired", { proof: state }), { status: "voided" }),
+  finalize([{ id: "p", ...finalSettled, proof: state }]),
+  ["finished: 0"],
+);
+await check(
+  "expired, now final",
+  withTransaction(ended("expired"), { status: "voided" }),
+  finalize([{ id: "p", ...failed, status: "expired" }]),
+  ["finished: 0", "settlements p: final_at now"],
+);
+await check(
+  "settled, and it is said to have failed: only the transaction's removal takes it back",
+  withTransaction(ended("settled"), { status: "settled" }),
+  finalize([{ id: "p", ...failed }]),
+  ["finished: 0"],
+);
+await check(
+  "a maximum that another transaction charged differently",
+  withTransaction(ended("settled", { attempts: 1, ...upto(100), value: 30 }), {
+    status: "settled",
+    maximum: 100,
+    amount: 30,
+    nonce: `permit2:${h("p")}`,
+  }),
+  finalize([{ id: "p", ...settled, amount: "40", proof: receipt("t6") }]),
+  [
+    "finished: 0",
+    "agents agt_1: window_sum 510",
+    "audit_notes payment.corrected: after (kind settled_elsewhere, paymentId p, status settled, txHash t6), before (paymentId p, status settled, txHash t5)",
+    "payments p: amount 40, block_number 60, tx_hash t6, updated_at now",
+    "settlement_corrections p settled_elsewhere: after (proof (block 60, blockHash b60, kind receipt, tx t6), status settled), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements p: corrected_at now, proof (block 60, blockHash b60, kind receipt, tx t6), tx_hash t6, updated_at now, value 40",
+    "told: at another day, block 60, byOther false, id p, message null, reason null, status settled, txHash t6, value 40",
+    "corrected: p settled_elsewhere",
+  ],
+);
+
+// The transaction of an outcome left the chain.
+
+const open = (tx = "t5") => finalize([{ id: "p", status: "open", proof: receipt(tx) }]);
+await check(
+  "removed, and none of our transactions may bring it back: it is queued, and its gas is reserved",
+  withTransaction(
+    ended("settled", {
+      by_other: true,
+      final_at: "2026-01-01",
+      gas_accounts: ["owner:own_1", "agents"],
+      gas_hold: 7,
+      searched_up: 3,
+      searched_down: 2,
+      look_at: "2026-01-01",
+      next_attempt_at: "2026-01-01",
+    }),
+    { status: "settled", final_at: "2026-01-01", block_number: 60 },
+  ),
+  open(),
+  [
+    "finished: 0",
+    "audit_notes payment.corrected: after (kind settled_to_open, paymentId p, status submitted, txHash null), before (paymentId p, status settled, txHash t5)",
+    "gas_accounts agents: full_at now, held 7, used 0, used_on today",
+    "gas_accounts owner:own_1: full_at now, held 7, used 0, used_on today",
+    "payments p: block_number null, final_at null, outstanding true, settled_at null, status submitted, tx_hash null, updated_at now",
+    "settlement_corrections p settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status queued), before (finalAt another day, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements p: block_hash null, block_number null, by_other false, corrected_at now, final_at null, look_at -infinity, next_attempt_at -infinity, proof null, searched_down null, searched_up null, settled_at null, status queued, tx_hash null, updated_at now",
+    "told: at null, block null, byOther false, id p, message null, reason null, status queued, txHash null, value 100",
+    "corrected: p settled_to_open",
+  ],
+);
+await check(
+  "removed, and our transaction is pending again",
+  async (rows) => {
+    await withTransaction(
+      ended("settled", { attempts: 1, gas_accounts: ["agents"], gas_hold: 7, lane_epoch: 4 }),
+      { status: "settled", transaction: { status: "pending" } },
+    )(rows);
+    await rows.transaction(6, ["p"], { status: "pending" });
+    await rows.transaction(7, [], { status: "pending" });
+  },
+  open(),
+  [
+    "finished: 0",
+    "audit_notes payment.corrected: after (kind settled_to_open, paymentId p, status submitted, txHash t5), before (paymentId p, status settled, txHash t5)",
+    "payments p: outstanding true, settled_at null, status submitted, updated_at now",
+    "settlement_corrections p settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status submitted), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements p: block_hash null, block_number null, corrected_at now, lane_address lane, lane_epoch null, proof null, settled_at null, status submitted, updated_at now",
+    "told: at null, block null, byOther false, id p, message null, reason null, status submitted, txHash t5, value 100",
+    "corrected: p settled_to_open",
+  ],
+);
+await check(
+  "removed, and another of our transactions may settle it: the newest",
+  async (rows) => {
+    await withTransaction(ended("settled", { attempts: 1 }), { status: "settled" })(rows);
+    await rows.transaction(6, ["p"], { status: "pending" });
+    await rows.transaction(7, ["p"], { status: "pending" });
+    await rows.transaction(8, ["p"], {
+      status: "mined",
+      mined_hash: h("t8"),
+      block_number: 1,
+      block_hash: h("b1"),
+    });
+  },
+  open(),
+  [
+    "finished: 0",
+    "audit_notes payment.corrected: after (kind settled_to_open, paymentId p, status submitted, txHash t7), before (paymentId p, status settled, txHash t5)",
+    "payments p: outstanding true, settled_at null, status submitted, tx_hash t7, updated_at now",
+    "settlement_corrections p settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status submitted), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements p: block_hash null, block_number null, corrected_at now, lane_address lane, proof null, settled_at null, status submitted, tx_hash t7, updated_at now",
+    "told: at null, block null, byOther false, id p, message null, reason null, status submitted, txHash t7, value 100",
+    "corrected: p settled_to_open",
+  ],
+);
+await check(
+  "another transaction was removed",
+  withTransaction(ended("settled"), { status: "settled" }),
+  open("t6"),
+  ["finished: 0"],
+);
+await check(
+  "the outcome was proven by a state",
+  withTransaction(ended("failed", { proof: { ...state, tx: h("t5") } }), { status: "voided" }),
+  open(),
+  ["finished: 0"],
+);
+await check(
+  "a cancellation was removed: the budget counts it again",
+  withTransaction(ended("failed", { attempts: 1 }), { status: "voided" }),
+  open(),
+  [
+    "finished: 0",
+    "agents agt_1: window_sum 600",
+    "audit_notes payment.corrected: after (kind failed_to_open, paymentId p, status submitted, txHash null), before (paymentId p, status voided, txHash t5)",
+    "payments p: counted true, outstanding true, settled_at null, status submitted, tx_hash null, updated_at now",
+    "settlement_corrections p failed_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status queued), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason why, status failed)",
+    "settlements p: corrected_at now, error_message null, error_reason null, proof null, status queued, updated_at now",
+    "told: at null, block null, byOther false, id p, message null, reason null, status queued, txHash null, value 100",
+    "corrected: p failed_to_open",
+  ],
+);
+await check(
+  "the charge of a maximum was removed, which we charge",
+  withTransaction(ended("settled", { attempts: 1, ...upto(100), value: 30, relay: true }), {
+    status: "settled",
+    maximum: 100,
+    amount: 30,
+    nonce: `permit2:${h("p")}`,
+  }),
+  open(),
+  [
+    "finished: 0",
+    "agents agt_1: window_sum 570",
+    "audit_notes payment.corrected: after (kind settled_to_open, paymentId p, status submitted, txHash null), before (paymentId p, status settled, txHash t5)",
+    "payments p: amount 100, outstanding true, settled_at null, status submitted, tx_hash null, updated_at now",
+    "settlement_corrections p settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status queued), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements p: block_hash null, block_number null, corrected_at now, proof null, settled_at null, status queued, tx_hash null, updated_at now",
+    "told: at null, block null, byOther false, id p, message null, reason null, status queued, txHash null, value 30",
+    "corrected: p settled_to_open",
+  ],
+);
+await check(
+  "the charge of a maximum was removed, which another party charges",
+  withTransaction(ended("settled", { attempts: 1, ...upto(100), value: 30, relay: false }), {
+    status: "settled",
+    maximum: 100,
+    amount: 30,
+    nonce: `permit2:${h("p")}`,
+  }),
+  open(),
+  [
+    "finished: 0",
+    "agents agt_1: window_sum 570",
+    "audit_notes payment.corrected: after (kind settled_to_open, paymentId p, status submitted, txHash null), before (paymentId p, status settled, txHash t5)",
+    "payments p: amount 100, outstanding true, settled_at null, status submitted, tx_hash null, updated_at now",
+    "settlement_corrections p settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status queued), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements p: block_hash null, block_number null, corrected_at now, proof null, settled_at null, status queued, tx_hash null, updated_at now, value 100",
+    "told: at null, block null, byOther false, id p, message null, reason null, status queued, txHash null, value 100",
+    "corrected: p settled_to_open",
+  ],
+);
+await check(
+  "a watched payment without a maximum was removed",
+  withTransaction(ended("settled", { attempts: 1, relay: false }), { status: "settled" }),
+  open(),
+  [
+    "finished: 0",
+    "audit_notes payment.corrected: after (kind settled_to_open, paymentId p, status submitted, txHash null), before (paymentId p, status settled, txHash t5)",
+    "payments p: outstanding true, settled_at null, status submitted, tx_hash null, updated_at now",
+    "settlement_corrections p settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status queued), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements p: block_hash null, block_number null, corrected_at now, proof null, settled_at null, status queued, tx_hash null, updated_at now",
+    "told: at null, block null, byOther false, id p, message null, reason null, status queued, txHash null, value 100",
+    "corrected: p settled_to_open",
+  ],
+);
+await check(
+  "two of third parties: one is corrected, one was removed",
+  async (rows) => {
+    await rows.settlement("a", ended("failed", { proof: state, ...gas, settled_at: "2026-01-02" }));
+    await rows.settlement("b", ended("settled", { ...gas }));
+    await rows.settlement("c", ended("settled", { gas_accounts: ["strangers"], gas_hold: 0 }));
+    await rows.settlement("d", ended("settled", { gas_accounts: ["strangers"], gas_hold: 2 }));
+  },
+  finalize([
+    { id: "d", status: "open", proof: receipt("t5") },
+    { id: "c", status: "open", proof: receipt("t5") },
+    { id: "b", status: "open", proof: receipt("t5") },
+    { id: "a", ...settled },
+  ]),
+  [
+    "finished: 0",
+    "gas_accounts payer:p: held 21",
+    "gas_accounts strangers: held 25",
+    "settlement_corrections a failed_to_settled: after (proof (block 60, blockHash b60, kind receipt, tx t5), status settled), before (finalAt null, proof (block 70, blockHash b70, kind state, timestamp 1), reason why, status failed)",
+    "settlement_corrections b settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status queued), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlement_corrections c settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status queued), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlement_corrections d settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status queued), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements a: block_hash b60, block_number 60, corrected_at now, error_message null, error_reason null, proof (block 60, blockHash b60, kind receipt, tx t5), status settled, tx_hash t5, updated_at now",
+    "settlements b: block_hash null, block_number null, corrected_at now, proof null, settled_at null, status queued, tx_hash null, updated_at now",
+    "settlements c: block_hash null, block_number null, corrected_at now, proof null, settled_at null, status queued, tx_hash null, updated_at now",
+    "settlements d: block_hash null, block_number null, corrected_at now, proof null, settled_at null, status queued, tx_hash null, updated_at now",
+    "told: at another day, block 60, byOther false, id a, message null, reason null, status settled, txHash t5, value 100",
+    "told: at null, block null, byOther false, id b, message null, reason null, status queued, txHash null, value 100",
+    "told: at null, block null, byOther false, id c, message null, reason null, status queued, txHash null, value 100",
+    "told: at null, block null, byOther false, id d, message null, reason null, status queued, txHash null, value 100",
+    "corrected: a failed_to_settled",
+    "corrected: b settled_to_open",
+    "corrected: c settled_to_open",
+    "corrected: d settled_to_open",
+  ],
+);
+await check(
+  "an answer that reported the failure is taken back",
+  async (rows) => {
+    await withTransaction(ended("failed", { proof: state }), { status: "voided" })(rows);
+    const key = { route: "r", body_hash: Buffer.alloc(32), response: "{}" };
+    const keys: Row[] = [
+      { key: "agent's", subject_id: AGENT, payment_id: "p", status_code: 402 },
+      { key: "owner's", subject_id: "own_1", payment_id: "p", status_code: 400 },
+      { key: "a success", subject_id: AGENT, payment_id: "p", status_code: 399 },
+      { key: "another payment's", subject_id: AGENT, payment_id: "q", status_code: 402 },
+      { key: "another subject's", subject_id: "agt_2", payment_id: "p", status_code: 402 },
+    ];
+    for (const row of keys) await rows.insert("idempotency_keys", { ...key, ...row });
+  },
+  finalize([{ id: "p", ...settled }]),
+  [
+    "finished: 0",
+    "agents agt_1: window_sum 600",
+    "audit_notes payment.corrected: after (kind failed_to_settled, paymentId p, status settled, txHash t5), before (paymentId p, status voided, txHash t5)",
+    "idempotency_keys agent's: response null, status_code null, updated_at now",
+    "idempotency_keys owner's: response null, status_code null, updated_at now",
+    "payments p: block_number 60, counted true, settled_at now, status settled, updated_at now",
+    "settlement_corrections p failed_to_settled: after (proof (block 60, blockHash b60, kind receipt, tx t5), status settled), before (finalAt null, proof (block 70, blockHash b70, kind state, timestamp 1), reason why, status failed)",
+    "settlements p: block_hash b60, block_number 60, corrected_at now, error_message null, error_reason null, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, tx_hash t5, updated_at now",
+    "told: at now, block 60, byOther false, id p, message null, reason null, status settled, txHash t5, value 100",
+    "corrected: p failed_to_settled",
+  ],
+);
+await check(
+  "a settlement whose payment is not there",
+  async (rows) => {
+    await rows.agent();
+    await rows.settlement("p", { ...agents, ...ended("failed", { proof: state }) });
+  },
+  finalize([{ id: "p", ...settled }]),
+  [
+    "finished: 0",
+    "settlement_corrections p failed_to_settled: after (proof (block 60, blockHash b60, kind receipt, tx t5), status settled), before (finalAt null, proof (block 70, blockHash b70, kind state, timestamp 1), reason why, status failed)",
+    "settlements p: block_hash b60, block_number 60, corrected_at now, error_message null, error_reason null, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, tx_hash t5, updated_at now",
+    "told: at now, block 60, byOther false, id p, message null, reason null, status settled, txHash t5, value 100",
+    "corrected: p failed_to_settled",
+  ],
+);
+
+// One of our transactions.
+
+interface Final {
+  nonce?: number;
+  status?: string;
+  hash?: string;
+  block?: number;
+  outcomes?: Outcome[];
+  faults?: string[];
+  offenders?: string[];
+  cost?: number;
+}
+const final =
+  ({
+    nonce = 5,
+    status = "included",
+    hash = "t5",
+    block = 60,
+    outcomes = [],
+    faults = [],
+    offenders = [],
+    cost = 10,
+  }: Final) =>
+  async (rows: ChangedRows) => {
+    const { rows: found } = await rows.query<{ result: unknown }>(
+      "SELECT purser_transaction_final($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) AS result",
+      [
+        CHAIN,
+        LANE,
+        nonce,
+        status,
+        h(hash),
+        block,
+        h(`b${block}`),
+        50_000,
+        await outcomesOf(rows, outcomes),
+        faults.map(h),
+        offenders.map(account),
+        cost,
+      ],
+    );
+    return found[0]?.result;
+  };
+const sent = (row: Row = {}): Row => ({
+  status: "submitted",
+  tx_hash: h("t5"),
+  lane_address: LANE,
+  lane_epoch: 4,
+  attempts: 1,
+  ...row,
+});
+const three =
+  (row: Row = {}, transaction: Row & { attempts?: Row[] } = {}) =>
+  async (rows: ChangedRows) => {
+    await rows.settlement("a", sent({ ...gas, ...row }));
+    await rows.settlement("b", sent({ gas_accounts: ["strangers"], gas_hold: 5, ...row }));
+    await rows.settlement("c", sent({ ...row }));
+    await rows.transaction(5, ["a", "b", "c"], transaction);
+  };
+const included = {
+  status: "included",
+  mined_hash: h("t5"),
+  block_number: 60,
+  block_hash: h("b60"),
+  gas_used: 50_000,
+  gas_cost: 10,
+};
+const all = ["a", "b", "c"].map((id) => ({ id, ...settled }));
+
+await check("all of its payments are in a block", three(), final({ outcomes: all }), [
+  "finished: 3",
+  "gas_accounts house: full_at now, held 0, used 3, used_on today",
+  "gas_accounts payer:p: held 0, used 4",
+  "gas_accounts strangers: held 0, used 7",
+  "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
+  "settlements a: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+  "settlements b: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+  "settlements c: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+  "told: at now, block 60, byOther false, id a, message null, reason null, status settled, txHash t5, value 100",
+  "told: at now, block 60, byOther false, id b, message null, reason null, status settled, txHash t5, value 100",
+  "told: at now, block 60, byOther false, id c, message null, reason null, status settled, txHash t5, value 100",
+]);
+await check(
+  "one had an effect, one is at fault, one is not: both are sent again, the former alone",
+  three({ faults: 1 }),
+  final({ outcomes: all.slice(0, 1), faults: ["b"], offenders: ["payer"] }),
+  [
+    "finished: 1",
+    "gas_accounts house: full_at now, held 0, used 3, used_on today",
+    "gas_accounts payer:p: held 0, used 4",
+    "gas_accounts strangers: held 0, used 7",
+    "lane_offenders payer: count 1, until +86400 s",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
+    "settlements a: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+    "settlements b: faults 2, lane_address null, lane_epoch null, solo true, status queued, tx_hash null, updated_at now",
+    "settlements c: lane_address null, lane_epoch null, solo true, status queued, tx_hash null, updated_at now",
+    "told: at now, block 60, byOther false, id a, message null, reason null, status settled, txHash t5, value 100",
+  ],
+);
+await check(
+  "carried for the third time without effect: alone",
+  three({ attempts: 3 }),
+  final({ outcomes: [] }),
+  [
+    "finished: 0",
+    "gas_accounts house: full_at now, held 0, used 3, used_on today",
+    "gas_accounts payer:p: held 0, used 4",
+    "gas_accounts strangers: held 0, used 7",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
+    "settlements a: lane_address null, lane_epoch null, solo true, status queued, tx_hash null, updated_at now",
+    "settlements b: lane_address null, lane_epoch null, solo true, status queued, tx_hash null, updated_at now",
+    "settlements c: lane_address null, lane_epoch null, solo true, status queued, tx_hash null, updated_at now",
+  ],
+);
+await check(
+  "carried twice without effect",
+  three({ attempts: 2, solo: false, next_attempt_at: "2026-01-01" }),
+  final({ outcomes: [] }),
+  [
+    "finished: 0",
+    "gas_accounts house: full_at now, held 0, used 3, used_on today",
+    "gas_accounts payer:p: held 0, used 4",
+    "gas_accounts strangers: held 0, used 7",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
+    "settlements a: lane_address null, lane_epoch null, next_attempt_at -infinity, status queued, tx_hash null, updated_at now",
+    "settlements b: lane_address null, lane_epoch null, next_attempt_at -infinity, status queued, tx_hash null, updated_at now",
+    "settlements c: lane_address null, lane_epoch null, next_attempt_at -infinity, status queued, tx_hash null, updated_at now",
+  ],
+);
+await check(
+  "a cancellation is held until it is final",
+  three(),
+  final({ outcomes: [{ id: "a", ...settled, status: "held" }, ...all.slice(1, 2)] }),
+  [
+    "finished: 1",
+    "gas_accounts house: full_at now, held 0, used 3, used_on today",
+    "gas_accounts payer:p: held 0, used 4",
+    "gas_accounts strangers: held 0, used 7",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
+    "settlements b: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+    "settlements c: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
+    "told: at now, block 60, byOther false, id b, message null, reason null, status settled, txHash t5, value 100",
+  ],
+);
+await check(
+  "rows that another transaction carries by now, or that ended",
+  async (rows) => {
+    await rows.settlement("a", sent({ tx_hash: h("t6") }));
+    await rows.settlement("b", sent({ lane_address: account("other") }));
+    await rows.settlement("c", sent(ended("settled")));
+    await rows.settlement("d", sent({ status: "queued" }));
+    await rows.transaction(5, ["a", "b", "c", "d"]);
+    await rows.settlement("e", sent());
+    await rows.settlement("f", sent({ tx_hash: h("t6") }));
+    await rows.transaction(6, ["a", "f"]);
+    await rows.transaction(5, ["e"], { lane: account("other"), attempts: [{ hash: h("o5") }] });
+    await rows.transaction(5, [], { chain: 1, attempts: [{ hash: h("c5") }] });
+    // As if claimed anew: the same lane, another authorization.
+    const others: Row[] = [
+      { from_address: account("another") },
+      { asset: account("another token") },
+      { chain_id: 1 },
+    ];
+    for (const [index, other] of others.entries())
+      await rows.settlement(`other ${index}`, sent({ nonce: h("a"), ...other }));
+    await rows.settlement("g", sent({ tx_hash: h("o5") }));
+    await rows.settlement("h", sent({ tx_hash: h("c5") }));
+    await rows.query(
+      `INSERT INTO settlement_transactions (chain_id, lane_address, lane_nonce, position, action, from_address, asset, nonce)
+       SELECT $1, $2, 5, CASE id WHEN 'g' THEN 8 ELSE 9 END, 'transfer', from_address, asset, nonce
+         FROM settlements WHERE id IN ('g', 'h')`,
+      [CHAIN, LANE],
+    );
+  },
+  final({}),
+  [
+    "finished: 0",
+    "gas_accounts house: full_at now, held 0, used 10, used_on today",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
+  ],
+);
+await check(
+  "by an earlier attempt",
+  three({ tx_hash: h("t5'") }, { attempts: [{ hash: h("t5") }, { hash: h("t5'") }] }),
+  final({ outcomes: all.slice(0, 1) }),
+  [
+    "finished: 1",
+    "gas_accounts house: full_at now, held 0, used 3, used_on today",
+    "gas_accounts payer:p: held 0, used 4",
+    "gas_accounts strangers: held 0, used 7",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
+    "settlements a: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, tx_hash t5, updated_at now",
+    "settlements b: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
+    "settlements c: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
+    "told: at now, block 60, byOther false, id a, message null, reason null, status settled, txHash t5, value 100",
+  ],
+);
+await check(
+  "the block is final now",
+  three(ended("settled"), included),
+  final({ status: "mined", outcomes: all.map((one) => ({ ...one, isFinal: true })) }),
+  [
+    "finished: 0",
+    "relayer_transactions tx 5: finalized_at now, status mined",
+    "settlements a: final_at now",
+    "settlements b: final_at now",
+    "settlements c: final_at now",
+  ],
+);
+await check(
+  "final, with another cost than at first",
+  three(ended("settled"), included),
+  final({ status: "mined", cost: 99 }),
+  ["finished: 0", "relayer_transactions tx 5: finalized_at now, status mined"],
+);
+await check(
+  "final at once",
+  three(),
+  final({ status: "mined", outcomes: all.map((one) => ({ ...one, isFinal: true })) }),
+  [
+    "finished: 3",
+    "gas_accounts house: full_at now, held 0, used 3, used_on today",
+    "gas_accounts payer:p: held 0, used 4",
+    "gas_accounts strangers: held 0, used 7",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 10, gas_used 50000, mined_hash t5, status mined",
+    "settlements a: block_hash b60, block_number 60, final_at now, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+    "settlements b: block_hash b60, block_number 60, final_at now, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+    "settlements c: block_hash b60, block_number 60, final_at now, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+    "told: at now, block 60, byOther false, id a, message null, reason null, status settled, txHash t5, value 100",
+    "told: at now, block 60, byOther false, id b, message null, reason null, status settled, txHash t5, value 100",
+    "told: at now, block 60, byOther false, id c, message null, reason null, status settled, txHash t5, value 100",
+  ],
+);
+await check(
+  "another block",
+  three(ended("settled"), included),
+  final({ status: "mined", block: 61 }),
+  ["finished: 0"],
+);
+await check("included twice", three(ended("settled"), included), final({ outcomes: [] }), [
+  "finished: 0",
+]);
+await check(
+  "included, and said to be replaced",
+  three(ended("settled"), included),
+  final({ status: "replaced" }),
+  ["finished: 0"],
+);
+await check(
+  "another transaction has its nonce",
+  three(),
+  final({ status: "replaced", hash: "x", cost: 0 }),
+  [
+    "finished: 0",
+    "gas_accounts house: full_at now, held 0, used 0, used_on today",
+    "gas_accounts payer:p: held 0",
+    "gas_accounts strangers: held 0",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 0, gas_used 50000, mined_hash x, status replaced",
+    "settlements a: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
+    "settlements b: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
+    "settlements c: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
+  ],
+);
+await check(
+  "mined before",
+  three({}, { ...included, status: "mined" }),
+  final({ status: "given_up" }),
+  ["finished: 0"],
+);
+await check("no such transaction", three(), final({ nonce: 9 }), ["finished: 0"]);
+const isVoid: { attempts: Row[] } = {
+  attempts: [{ hash: h("t5") }, { hash: h("v5"), purpose: "void" }],
+};
+const given = { status: "given_up", hash: "v5" };
+await check("its nonce was given up", three({}, isVoid), final(given), [
+  "finished: 0",
+  "gas_accounts house: full_at now, held 0, used 3, used_on today",
+  "gas_accounts payer:p: held 0, used 4",
+  "gas_accounts strangers: held 0, used 7",
+  "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 10, gas_used 50000, mined_hash v5, status given_up",
+  "settlements a: given_up 1, lane_address null, lane_epoch null, next_attempt_at +1 s, status queued, turn +1 s, tx_hash null, updated_at now",
+  "settlements b: given_up 1, lane_address null, lane_epoch null, next_attempt_at +1 s, status queued, turn +1 s, tx_hash null, updated_at now",
+  "settlements c: given_up 1, lane_address null, lane_epoch null, next_attempt_at +1 s, status queued, turn +1 s, tx_hash null, updated_at now",
+]);
+await check("given up again", three({ given_up: 1 }, isVoid), final(given), [
+  "finished: 0",
+  "gas_accounts house: full_at now, held 0, used 3, used_on today",
+  "gas_accounts payer:p: held 0, used 4",
+  "gas_accounts strangers: held 0, used 7",
+  "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 10, gas_used 50000, mined_hash v5, status given_up",
+  "settlements a: given_up 2, lane_address null, lane_epoch null, next_attempt_at +2 s, solo true, status queued, turn +2 s, tx_hash null, updated_at now",
+  "settlements b: given_up 2, lane_address null, lane_epoch null, next_attempt_at +2 s, solo true, status queued, turn +2 s, tx_hash null, updated_at now",
+  "settlements c: given_up 2, lane_address null, lane_epoch null, next_attempt_at +2 s, solo true, status queued, turn +2 s, tx_hash null, updated_at now",
+]);
+await check("given up the tenth time", three({ given_up: 9 }, isVoid), final(given), [
+  "finished: 0",
+  "gas_accounts house: full_at now, held 0, used 3, used_on today",
+  "gas_accounts payer:p: held 0, used 4",
+  "gas_accounts strangers: held 0, used 7",
+  "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 10, gas_used 50000, mined_hash v5, status given_up",
+  "settlements a: given_up 10, lane_address null, lane_epoch null, next_attempt_at +300 s, solo true, status queued, turn +300 s, tx_hash null, updated_at now",
+  "settlements b: given_up 10, lane_address null, lane_epoch null, next_attempt_at +300 s, solo true, status queued, turn +300 s, tx_hash null, updated_at now",
+  "settlements c: given_up 10, lane_address null, lane_epoch null, next_attempt_at +300 s, solo true, status queued, turn +300 s, tx_hash null, updated_at now",
+]);
+await check(
+  "given up, and its turn is later anyway",
+  async (rows) => {
+    await three({ given_up: 1 }, isVoid)(rows);
+    await rows.query("UPDATE settlements SET turn = clock_timestamp() + interval '9 s'");
+  },
+  final(given),
+  [
+    "finished: 0",
+    "gas_accounts house: full_at now, held 0, used 3, used_on today",
+    "gas_accounts payer:p: held 0, used 4",
+    "gas_accounts strangers: held 0, used 7",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 10, gas_used 50000, mined_hash v5, status given_up",
+    "settlements a: given_up 2, lane_address null, lane_epoch null, next_attempt_at +2 s, solo true, status queued, tx_hash null, updated_at now",
+    "settlements b: given_up 2, lane_address null, lane_epoch null, next_attempt_at +2 s, solo true, status queued, tx_hash null, updated_at now",
+    "settlements c: given_up 2, lane_address null, lane_epoch null, next_attempt_at +2 s, solo true, status queued, tx_hash null, updated_at now",
+  ],
+);
+await check(
+  "the given-up transaction's first attempt is in a block",
+  three({}, isVoid),
+  final({ status: "mined", outcomes: all.slice(0, 1) }),
+  [
+    "finished: 1",
+    "gas_accounts house: full_at now, held 0, used 3, used_on today",
+    "gas_accounts payer:p: held 0, used 4",
+    "gas_accounts strangers: held 0, used 7",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 10, gas_used 50000, mined_hash t5, status mined",
+    "settlements a: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+    "settlements b: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
+    "settlements c: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
+    "told: at now, block 60, byOther false, id a, message null, reason null, status settled, txHash t5, value 100",
+  ],
+);
+await check(
+  "one that is sent alone stays alone",
+  async (rows) => {
+    await rows.settlement("a", sent());
+    await rows.query("UPDATE settlements SET solo = TRUE");
+    await rows.transaction(5, ["a"]);
+  },
+  final({}),
+  [
+    "finished: 0",
+    "gas_accounts house: full_at now, held 0, used 10, used_on today",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
+    "settlements a: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
+  ],
+);
+for (const [what, elsewhere] of Object.entries<{ lane?: string; chain?: number }>({
+  "another lane's nonce": { lane: account("other") },
+  "another chain's nonce": { chain: 1 },
+}))
+  await check(
+    `${what} was given up with that hash`,
+    async (rows) => {
+      await rows.settlement("a", sent());
+      await rows.transaction(5, ["a"]);
+      await rows.transaction(5, [], {
+        ...elsewhere,
+        attempts: [{ hash: h("v5"), purpose: "void" }],
+      });
+    },
+    final(given),
+    [
+      "finished: 0",
+      "gas_accounts house: full_at now, held 0, used 10, used_on today",
+      "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 10, gas_used 50000, mined_hash v5, status given_up",
+      "settlements a: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
+    ],
+  );
+await check(
+  "another nonce was given up with that hash",
+  async (rows) => {
+    await three()(rows);
+    await rows.transaction(6, [], { attempts: [{ hash: h("v5"), purpose: "void" }] });
+  },
+  final(given),
+  [
+    "finished: 0",
+    "gas_accounts house: full_at now, held 0, used 3, used_on today",
+    "gas_accounts payer:p: held 0, used 4",
+    "gas_accounts strangers: held 0, used 7",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 10, gas_used 50000, mined_hash v5, status given_up",
+    "settlements a: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
+    "settlements b: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
+    "settlements c: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
+  ],
+);
+await check(
+  "a payer that made others fail: its payments go alone",
+  async (rows) => {
+    await three()(rows);
+    await rows.insert("lane_offenders", {
+      chain_id: CHAIN,
+      payer: account("payer"),
+      until: "2026-01-01",
+    });
+    await rows.settlement("w");
+    await rows.settlement("other", { from_address: account("another") });
+    await rows.settlement("watched", { relay: false });
+    await rows.settlement("canceled", { relay: false, cancel_signature: Buffer.alloc(65) });
+    await rows.settlement("claimed", { lane_address: LANE });
+    await rows.settlement("elsewhere", { chain_id: 1 });
+    await rows.settlement("ended", ended("settled"));
+    await rows.agent({ wallet_address: account("payer") });
+    await rows.payment("own");
+    await rows.settlement("own", { ...agents, from_address: account("payer") });
+  },
+  final({ outcomes: all, offenders: ["payer", "fresh"] }),
+  [
+    "finished: 3",
+    "gas_accounts house: full_at now, held 0, used 3, used_on today",
+    "gas_accounts payer:p: held 0, used 4",
+    "gas_accounts strangers: held 0, used 7",
+    "lane_offenders fresh: count 1, until +86400 s",
+    "lane_offenders payer: count 2, until +86400 s",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
+    "settlements a: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+    "settlements b: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+    "settlements c: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+    "settlements canceled: solo true",
+    "settlements w: solo true",
+    "told: at now, block 60, byOther false, id a, message null, reason null, status settled, txHash t5, value 100",
+    "told: at now, block 60, byOther false, id b, message null, reason null, status settled, txHash t5, value 100",
+    "told: at now, block 60, byOther false, id c, message null, reason null, status settled, txHash t5, value 100",
+  ],
+);
+await check(
+  "a transaction without payments",
+  (rows) => rows.transaction(5, []),
+  final({ cost: 10 }),
+  [
+    "finished: 0",
+    "gas_accounts house: full_at now, held 0, used 10, used_on today",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
+  ],
+);
+await check("a cost that does not divide", three(), final({ outcomes: all, cost: 11 }), [
+  "finished: 3",
+  "gas_accounts house: full_at now, held 0, used 3, used_on today",
+  "gas_accounts payer:p: held 0, used 5",
+  "gas_accounts strangers: held 0, used 8",
+  "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 11, gas_used 50000, mined_hash t5, status included",
+  "settlements a: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+  "settlements b: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+  "settlements c: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+  "told: at now, block 60, byOther false, id a, message null, reason null, status settled, txHash t5, value 100",
+  "told: at now, block 60, byOther false, id b, message null, reason null, status settled, txHash t5, value 100",
+  "told: at now, block 60, byOther false, id c, message null, reason null, status settled, txHash t5, value 100",
+]);
+
+// A reorganisation.
+
+const reopen =
+  (block = 60) =>
+  async (rows: ChangedRows) => {
+    const { rows: found } = await rows.query<{ result: unknown }>(
+      "SELECT purser_transaction_reopened($1, $2, 5, $3) AS result",
+      [CHAIN, LANE, h(`b${block}`)],
+    );
+    return found[0]?.result;
+  };
+const reorganised =
+  (transaction: Row = included) =>
+  async (rows: ChangedRows) => {
+    await rows.settlement("a", sent({ ...ended("settled"), ...gas }));
+    await rows.settlement(
+      "b",
+      sent({ ...ended("settled"), proof: receipt("t6"), gas_accounts: [] }),
+    );
+    await rows.settlement("c", sent({ ...ended("settled"), proof: receipt("t5", 61) }));
+    await rows.settlement("d", sent({ ...ended("settled") }));
+    await rows.transaction(5, ["a", "b", "c"], transaction);
+    await rows.transaction(6, ["d"], included);
+    await rows.transaction(5, ["d"], {
+      lane: account("other"),
+      attempts: [{ hash: h("o5") }],
+      ...included,
+    });
+  };
+await check("its block was removed", reorganised(), reopen(), [
+  "finished: 0",
+  "gas_accounts house: full_at now, held 0, used -6, used_on today",
+  "gas_accounts payer:p: held 14, used -4",
+  "gas_accounts strangers: held 14, used -4",
+  "relayer_transactions tx 5: block_hash null, block_number null, gas_cost null, gas_used null, mined_hash null, status pending",
+  "settlement_corrections a settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status submitted), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+  "settlements a: block_hash null, block_number null, corrected_at now, lane_epoch null, proof null, settled_at null, status submitted, updated_at now",
+  "told: at null, block null, byOther false, id a, message null, reason null, status submitted, txHash t5, value 100",
+  "corrected: a settled_to_open",
+]);
+await check("another block was removed", reorganised(), reopen(61), ["finished: 0"]);
+await check("it is final", reorganised({ ...included, status: "mined" }), reopen(), [
+  "finished: 0",
+]);
+await check(
+  "removed, and its cost was not known",
+  reorganised({ ...included, gas_cost: null }),
+  reopen(),
+  [
+    "finished: 0",
+    "relayer_transactions tx 5: block_hash null, block_number null, gas_used null, mined_hash null, status pending",
+    "settlement_corrections a settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status submitted), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements a: block_hash null, block_number null, corrected_at now, lane_epoch null, proof null, settled_at null, status submitted, updated_at now",
+    "told: at null, block null, byOther false, id a, message null, reason null, status submitted, txHash t5, value 100",
+    "corrected: a settled_to_open",
+  ],
+);
