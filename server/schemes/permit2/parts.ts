@@ -6,6 +6,7 @@ import { isAddressEqual, type Address } from "viem";
 import type { Authorization, SchemeTerms, SignedAuthorization } from "../../core/authorization.ts";
 import { parseAddress, quoted } from "../../core/foreign-text.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
+import { isKeySignature } from "../../core/signatures.ts";
 import type { Fields, Reason, Scheme, TransferPlan, WantedPayment } from "../scheme.ts";
 import {
   diagnosisCalls,
@@ -25,13 +26,11 @@ import {
   examinePermit2,
   explainPermit2Failure,
   payerApprovalOf,
-  hasPermit2Payload,
   permit2Extensions,
   type Permit2Payment,
 } from "./reading.ts";
 import { endFilter } from "./traces.ts";
 
-export const TRANSFER_METHOD = "permit2";
 /**
  * Upper bound: first payment to a new payee, with a first write to a nonce bitmap word, and a lowered
  * allowance.
@@ -48,10 +47,9 @@ export function permit2Parts(own: {
 }) {
   const revert: Scheme["explainRevert"] = (text) => explainRevert(text, own.reasonFailed);
   return {
-    transferMethod: TRANSFER_METHOD,
     versions: [2],
     supportedExtensions: permit2Extensions,
-    recognizes: hasPermit2Payload,
+    recognizes: ({ payload }) => "permit2Authorization" in payload,
     examine: examinePermit2,
     payerApproval: payerApprovalOf,
     diagnosisCalls: (ref) => diagnosisCalls(own.proxy, ref),
@@ -64,7 +62,7 @@ export function permit2Parts(own: {
       const permit = permitOf(terms);
       return {
         calls: () => [settleCall(own.spendingOf(authorization), signature, permit)],
-        isPlainKey: signature.length === 132 && /1[bc]$/i.test(signature),
+        isPlainKey: isKeySignature(signature),
         deployment: undefined,
         keyGas: KEY_GAS + (permit ? PERMIT_GAS : 0n),
         sender: own.senderOf?.(authorization),

@@ -8,12 +8,12 @@ import { isRecord, parseAddress } from "../../core/foreign-text.ts";
 import { checksummedAddress } from "../../core/keccak.ts";
 import { parseAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
-import { parseEcdsa, signerOf, unwrapSignature } from "../../core/signatures.ts";
+import { signatureOfKey, unwrapSignature } from "../../core/signatures.ts";
 import {
   checksummed,
   contradiction,
-  findServed,
   invalid,
+  readNetwork,
   readSellerTerms,
   refuse,
   type SellerTerms,
@@ -58,16 +58,14 @@ interface Reading {
   readonly reasonNetwork: Reason;
   readonly mayChargeNothing: boolean;
   /** The scheme's own part of the payment: the charged amount, and who may send it. */
-  own(
-    witness: Fields,
-    signed: { maximum: bigint },
-    required: SellerTerms,
-  ): { upto: Spending["upto"]; value: bigint } | Refusal;
+  own(signed: {
+    witness: Fields;
+    maximum: bigint;
+    required: SellerTerms;
+    payer: Address | undefined;
+  }): { upto: Spending["upto"]; value: bigint } | Refusal;
   terms(spending: Spending, permit: TokenPermit | undefined): Authorization["terms"];
 }
-
-export const hasPermit2Payload = ({ version, payload }: PresentedParts): boolean =>
-  version === 2 && "permit2Authorization" in payload;
 
 export function readPermit2Payment(
   reading: Reading,
@@ -77,23 +75,20 @@ export function readPermit2Payment(
   const { scheme, proxy } = reading;
   const { version, accepted, payload, requirements } = parts;
   const { permit2Authorization: fields, signature } = payload;
-  if (!hasPermit2Payload(parts)) return refuse("unsupported_payload_type");
   if (!isRecord(fields)) return invalid("payload.permit2Authorization must be an object.");
   const payer = checksummed(fields["from"]);
   if (accepted["scheme"] !== scheme.name || requirements["scheme"] !== scheme.name)
     return refuse(reading.reasonScheme, payer);
-  const networkName = requirements["network"];
-  if (typeof networkName !== "string" || accepted["network"] !== networkName)
-    return refuse(reading.reasonNetwork, payer);
-  const network = findServed(version, networkName, networks);
-  if (!network) return refuse("invalid_network", payer);
-  const required = readSellerTerms(parts, reading.mayChargeNothing);
-  if ("reason" in required) return { ...required, ...(payer && { payer }) };
-  const signed = readSigned(fields);
-  if ("reason" in signed) return { ...signed, ...(payer && { payer }) };
+  const agreed = readNetwork(parts, networks, { payer, reasonMismatch: reading.reasonNetwork });
+  if ("reason" in agreed) return agreed;
+  const { network, networkName } = agreed;
+  const required = readSellerTerms(parts, payer, reading.mayChargeNothing);
+  if ("reason" in required) return required;
+  const signed = readSigned(fields, payer);
+  if ("reason" in signed) return signed;
   if (typeof signature !== "string") return invalid("payload.signature must be a string.", payer);
-  const own = reading.own(signed.witness, signed, required);
-  if ("reason" in own) return { ...own, ...(payer && { payer }) };
+  const own = reading.own({ witness: signed.witness, maximum: signed.maximum, required, payer });
+  if ("reason" in own) return own;
   const { from, token, maximum, nonce, deadline, to, validAfter, spender } = signed;
   const spending: Spending = {
     proxy,
@@ -153,21 +148,21 @@ interface Signed {
   witness: Fields;
 }
 
-function readSigned(fields: Fields): Signed | Refusal {
+function readSigned(fields: Fields, payer: Address | undefined): Signed | Refusal {
   const { permitted, witness } = fields;
-  if (!isRecord(permitted)) return invalid("permit2Authorization.permitted must be an object.");
-  if (!isRecord(witness)) return invalid("permit2Authorization.witness must be an object.");
-  const addresses = {
-    from: parseAddress(fields["from"]),
-    spender: parseAddress(fields["spender"]),
-    "permitted.token": parseAddress(permitted["token"]),
-    "witness.to": parseAddress(witness["to"]),
-  };
-  for (const [name, address] of Object.entries(addresses))
-    if (!address.ok) return invalid(`permit2Authorization.${name} ${address.reason}.`);
+  if (!isRecord(permitted))
+    return invalid("permit2Authorization.permitted must be an object.", payer);
+  if (!isRecord(witness)) return invalid("permit2Authorization.witness must be an object.", payer);
+  const from = parseAddress(fields["from"]);
+  if (!from.ok) return invalid(`permit2Authorization.from ${from.reason}.`);
+  const spender = parseAddress(fields["spender"]);
+  if (!spender.ok) return invalid(`permit2Authorization.spender ${spender.reason}.`, payer);
+  const token = parseAddress(permitted["token"]);
+  if (!token.ok) return invalid(`permit2Authorization.permitted.token ${token.reason}.`, payer);
+  const to = parseAddress(witness["to"]);
+  if (!to.ok) return invalid(`permit2Authorization.witness.to ${to.reason}.`, payer);
   const numbers = [permitted["amount"], fields["nonce"], fields["deadline"], witness["validAfter"]];
   const [maximum, nonce, deadline, validAfter] = numbers.map(parseAtomic);
-  const { from, spender, "permitted.token": token, "witness.to": to } = addresses;
   if (
     maximum === undefined ||
     nonce === undefined ||
@@ -176,8 +171,8 @@ function readSigned(fields: Fields): Signed | Refusal {
   )
     return invalid(
       "permit2Authorization.permitted.amount, nonce, deadline and witness.validAfter must be decimal strings of a uint256.",
+      payer,
     );
-  if (!from.ok || !spender.ok || !token.ok || !to.ok) return invalid("unreadable address");
   return {
     from: from.address,
     token: token.address,
@@ -249,11 +244,9 @@ function readSponsoring(extension: unknown): Sponsoring | undefined {
  * is normalized.
  */
 export function examinePermit2(payment: Permit2Payment): { digest: Hex; ecdsa: Hex | undefined } {
-  const digest = spendingDigest(payment.authorization.chainId, payment.spending);
-  const signature = parseEcdsa(payment.signature);
-  const isPayers =
-    signature !== undefined && signerOf(digest, signature) === payment.authorization.from;
-  return { digest: bytesToHex(digest), ecdsa: isPayers ? signature.hex : undefined };
+  const { chainId, from } = payment.authorization;
+  const digest = spendingDigest(chainId, payment.spending);
+  return { digest: bytesToHex(digest), ecdsa: signatureOfKey(digest, payment.signature, from) };
 }
 
 /** A payment must still be valid when it reaches a block; the protocol's minimum. */
@@ -277,10 +270,11 @@ export function checkWindowAndToken(
   isAmountRight: boolean,
 ): Refusal | undefined {
   const { payer, spending, acceptedMismatch, authorization } = payment;
-  if (nowSeconds !== undefined && spending.deadline < nowSeconds + MIN_LIFETIME_SECONDS)
-    return refuse("permit2_deadline_expired", payer);
-  if (nowSeconds !== undefined && spending.validAfter > nowSeconds)
-    return refuse("permit2_not_yet_valid", payer);
+  if (nowSeconds !== undefined) {
+    if (spending.deadline < nowSeconds + MIN_LIFETIME_SECONDS)
+      return refuse("permit2_deadline_expired", payer);
+    if (spending.validAfter > nowSeconds) return refuse("permit2_not_yet_valid", payer);
+  }
   if (!isAmountRight) return refuse("permit2_amount_mismatch", payer);
   if (spending.token !== authorization.asset || acceptedMismatch === "asset")
     return refuse("permit2_token_mismatch", payer);
@@ -335,7 +329,7 @@ export function explainPermit2Failure(
 ): Refusal {
   const [proxy, allowance] = found.reads ?? [];
   if (uintOf(proxy) === undefined) return refuse("permit2_proxy_not_deployed", payer);
-  if (found.balanceAtomic !== undefined && found.balanceAtomic < amountAtomic)
+  if ((found.balanceAtomic ?? amountAtomic) < amountAtomic)
     return refuse("permit2_insufficient_balance", payer);
   if ((uintOf(allowance) ?? amountAtomic) < amountAtomic)
     return refuse("permit2_allowance_required", payer);

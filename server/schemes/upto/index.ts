@@ -3,6 +3,7 @@
  * charges the used amount, once. If nothing was used, nothing is sent.
  */
 import { getAddress } from "viem";
+import { UPTO } from "../../../packages/paywall/src/scheme.ts";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
 import { isRecord, parseAddress } from "../../core/foreign-text.ts";
 import { invalid, refuse, type PresentedParts, type Scheme } from "../scheme.ts";
@@ -17,7 +18,6 @@ import {
   authorizePermit2,
   permit2Parts,
   readFacilitator,
-  TRANSFER_METHOD,
   whyNotThroughPermit2,
 } from "../permit2/parts.ts";
 import { outcomeIn, paidIn, unreadIn } from "../permit2/traces.ts";
@@ -31,14 +31,13 @@ import {
 } from "../permit2/reading.ts";
 
 export const upto: Scheme<Permit2Payment> = {
+  ...UPTO,
   ...permit2Parts({
     proxy: UPTO_PROXY,
     reasonFailed: "invalid_upto_evm_transaction_failed",
     spendingOf,
     senderOf: ({ terms }) => (terms?.scheme === "upto" ? terms.facilitator : undefined),
   }),
-  name: "upto",
-  isMetered: true,
 
   read: (parts, checkContext) => {
     if (!hasUptoPayload(parts)) return refuse("unsupported_payload_type");
@@ -49,10 +48,13 @@ export const upto: Scheme<Permit2Payment> = {
         reasonScheme: "invalid_upto_evm_scheme",
         reasonNetwork: "invalid_upto_evm_network_mismatch",
         mayChargeNothing: checkContext.purpose === "settle",
-        own: (witness, { maximum }, required) => {
+        own: ({ witness, maximum, required, payer }) => {
           const facilitator = parseAddress(witness["facilitator"]);
           if (!facilitator.ok)
-            return invalid(`permit2Authorization.witness.facilitator ${facilitator.reason}.`);
+            return invalid(
+              `permit2Authorization.witness.facilitator ${facilitator.reason}.`,
+              payer,
+            );
           const isOurs = checkContext.relayers.some(
             (address) => address.toLowerCase() === facilitator.address,
           );
@@ -118,11 +120,6 @@ export const upto: Scheme<Permit2Payment> = {
   },
   mostOf: ({ terms }) => maximumOf(terms),
   proofPayload,
-  requirementExtra: ({ usdc }) => ({
-    name: usdc.name,
-    version: usdc.version,
-    assetTransferMethod: TRANSFER_METHOD,
-  }),
   // Random, to spread payments over our lanes: a server reads this once, at start.
   supportedExtra: (relayers) => {
     const facilitatorAddress = relayers[Math.floor(Math.random() * relayers.length)];
