@@ -40,32 +40,45 @@ interface Bound {
   readonly amount: bigint;
 }
 
-const FIELDS = ["from", "asset", "spender", "amount", "signedTransaction", "version"] as const;
+type Form = (text: string) => boolean;
+export const isAddressText: Form = (text) => /^0x[a-f0-9]{40}$/.test(text);
+export const isVersionText: Form = (text) => /^[0-9]+(\.[0-9]+)*$/.test(text);
+
+/**
+ * The fields that a client adds to an extension when it signs, in lower case. Undefined if one is missing: the server's
+ * announcement has none of them, and a client that did not sign does not add them.
+ */
+export function readSigned<Name extends string>(
+  extension: unknown,
+  forms: Readonly<Record<Name, Form>>,
+): { isWellFormed: boolean; texts: Record<Name, string> } | undefined {
+  const info = isRecord(extension) ? extension["info"] : undefined;
+  const names = Object.keys(forms) as Name[];
+  if (!isRecord(info) || names.some((name) => !info[name])) return undefined;
+  const texts = {} as Record<Name, string>;
+  for (const name of names) {
+    const value = info[name];
+    texts[name] = typeof value === "string" ? value.toLowerCase() : "";
+  }
+  return { isWellFormed: names.every((name) => forms[name](texts[name])), texts };
+}
 
 /** Undefined on networks where we do not send approvals, or if the client did not sign one. */
 export function readApproval(
   { extensions }: PresentedParts,
   network: NetworkFacts,
 ): Approval | undefined {
-  const extension = network.sendsApprovals ? extensions[APPROVAL_EXTENSION] : undefined;
-  const info = isRecord(extension) ? extension["info"] : undefined;
-  if (!isRecord(info) || FIELDS.some((name) => !info[name])) return undefined;
-  const text = (name: (typeof FIELDS)[number]): string => {
-    const value = info[name];
-    return typeof value === "string" ? value : "";
-  };
-  const addresses = [text("from"), text("asset"), text("spender")];
-  return {
-    isWellFormed:
-      addresses.every((address) => /^0x[a-fA-F0-9]{40}$/.test(address)) &&
-      /^[0-9]+$/.test(text("amount")) &&
-      /^0x[a-fA-F0-9]+$/.test(text("signedTransaction")) &&
-      /^[0-9]+(\.[0-9]+)*$/.test(text("version")),
-    from: text("from").toLowerCase(),
-    asset: text("asset").toLowerCase(),
-    spender: text("spender").toLowerCase(),
-    raw: text("signedTransaction").toLowerCase() as Hex,
-  };
+  const signed = readSigned(network.sendsApprovals && extensions[APPROVAL_EXTENSION], {
+    from: isAddressText,
+    asset: isAddressText,
+    spender: isAddressText,
+    amount: (text) => /^[0-9]+$/.test(text),
+    signedTransaction: (text) => /^0x[a-f0-9]+$/.test(text),
+    version: isVersionText,
+  });
+  if (!signed) return undefined;
+  const { from, asset, spender, signedTransaction } = signed.texts;
+  return { isWellFormed: signed.isWellFormed, from, asset, spender, raw: signedTransaction as Hex };
 }
 
 /** Far more than an approval needs; longer ones are not parsed. */

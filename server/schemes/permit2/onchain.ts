@@ -81,8 +81,6 @@ export interface Spending {
     | {
         readonly facilitator: Address;
         readonly amount: bigint;
-        /** The account is one of our relayers. */
-        readonly isOurs: boolean;
       }
     | undefined;
 }

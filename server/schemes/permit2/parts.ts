@@ -2,7 +2,7 @@
  * The common parts of the schemes over Permit2: everything except what is signed, what is charged, and who may
  * send it.
  */
-import { isAddressEqual, type Address } from "viem";
+import type { Address } from "viem";
 import type { Authorization, SchemeTerms, SignedAuthorization } from "../../core/authorization.ts";
 import { parseAddress, quoted } from "../../core/foreign-text.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
@@ -85,26 +85,27 @@ export function permit2Parts(own: {
 /**
  * Fields in which a seller may name the contract it expects to be paid through. Another contract is not paid.
  */
-const CONTRACTS: Record<string, (proxy: Proxy) => Address> = {
-  spender: ({ address }) => address,
-  proxy: ({ address }) => address,
-  proxyAddress: ({ address }) => address,
-  permit2Proxy: ({ address }) => address,
-  permit2: () => PERMIT2,
-  permit2Address: () => PERMIT2,
-  verifyingContract: () => PERMIT2,
+const CONTRACTS: Readonly<Record<string, "proxy" | "Permit2">> = {
+  spender: "proxy",
+  proxy: "proxy",
+  proxyAddress: "proxy",
+  permit2Proxy: "proxy",
+  permit2: "Permit2",
+  permit2Address: "Permit2",
+  verifyingContract: "Permit2",
 };
 
 export function whyNotThroughPermit2(extra: Fields, proxy: Proxy): string | undefined {
   const { assetTransferMethod } = extra;
   if (assetTransferMethod !== undefined && assetTransferMethod !== "permit2")
     return `transfer method ${quoted(assetTransferMethod)} is not supported`;
-  for (const [name, contractOf] of Object.entries(CONTRACTS)) {
+  for (const [name, contract] of Object.entries(CONTRACTS)) {
     const named = extra[name];
     if (named === undefined) continue;
+    const own = contract === "proxy" ? proxy.address : PERMIT2;
     const parsed = parseAddress(named);
-    if (!parsed.ok || !isAddressEqual(parsed.address, contractOf(proxy)))
-      return `extra.${name} ${quoted(named)} is not the contract that this scheme uses (${contractOf(proxy)})`;
+    if (!parsed.ok || parsed.address !== own.toLowerCase())
+      return `extra.${name} ${quoted(named)} is not the contract that this scheme uses (${own})`;
   }
   return undefined;
 }

@@ -29,7 +29,15 @@ import {
 } from "../scheme.ts";
 import { PERMIT2, spendingDigest, storedNonce, type Proxy, type Spending } from "./onchain.ts";
 import { uintOf } from "../../core/abi.ts";
-import { APPROVAL_EXTENSION, checkApproval, readApproval, type Approval } from "./approval.ts";
+import {
+  APPROVAL_EXTENSION,
+  checkApproval,
+  isAddressText,
+  isVersionText,
+  readApproval,
+  readSigned,
+  type Approval,
+} from "./approval.ts";
 
 export interface Permit2Payment extends Payment {
   readonly spending: Spending;
@@ -40,6 +48,8 @@ export interface Permit2Payment extends Payment {
   /** Undefined if the token's permit was sent too: then the permit is used. */
   readonly approval: Approval | undefined;
   readonly purpose: CheckContext["purpose"];
+  /** One of our accounts may send it. */
+  readonly isOurs: boolean;
 }
 
 /** The token's permit (EIP-2612) as the payload contains it, not verified yet. */
@@ -63,8 +73,15 @@ interface Reading {
     maximum: bigint;
     required: SellerTerms;
     payer: Address | undefined;
-  }): { upto: Spending["upto"]; value: bigint } | Refusal;
-  terms(spending: Spending, permit: TokenPermit | undefined): Authorization["terms"];
+    permit: TokenPermit | undefined;
+  }): Own | Refusal;
+}
+
+interface Own {
+  readonly upto: Spending["upto"];
+  readonly value: bigint;
+  readonly terms: Authorization["terms"];
+  readonly isOurs: boolean;
 }
 
 export function readPermit2Payment(
@@ -84,12 +101,13 @@ export function readPermit2Payment(
   const { network, networkName } = agreed;
   const required = readSellerTerms(parts, payer, reading.mayChargeNothing);
   if ("reason" in required) return required;
-  const signed = readSigned(fields, payer);
+  const signed = readAuthorization(fields, payer);
   if ("reason" in signed) return signed;
   if (typeof signature !== "string") return invalid("payload.signature must be a string.", payer);
-  const own = reading.own({ witness: signed.witness, maximum: signed.maximum, required, payer });
+  const { from, token, maximum, nonce, deadline, to, validAfter, spender, witness } = signed;
+  const sponsoring = readSponsoring(parts.extensions[PERMIT_EXTENSION]);
+  const own = reading.own({ witness, maximum, required, payer, permit: sponsoring?.permit });
   if ("reason" in own) return own;
-  const { from, token, maximum, nonce, deadline, to, validAfter, spender } = signed;
   const spending: Spending = {
     proxy,
     owner: from,
@@ -101,7 +119,6 @@ export function readPermit2Payment(
     validAfter,
     upto: own.upto,
   };
-  const sponsoring = readSponsoring(parts.extensions[PERMIT_EXTENSION]);
   return {
     isValid: true,
     payment: {
@@ -120,6 +137,7 @@ export function readPermit2Payment(
       sponsoring,
       approval: sponsoring ? undefined : readApproval(parts, network),
       purpose,
+      isOurs: own.isOurs,
       authorization: {
         chainId: network.chainId,
         asset: required.asset,
@@ -129,7 +147,7 @@ export function readPermit2Payment(
         validAfter,
         validBefore: deadline + 1n,
         nonce: storedNonce(nonce),
-        terms: reading.terms(spending, sponsoring?.permit),
+        terms: own.terms,
       },
       payer: checksummedAddress(from),
     },
@@ -148,7 +166,7 @@ interface Signed {
   witness: Fields;
 }
 
-function readSigned(fields: Fields, payer: Address | undefined): Signed | Refusal {
+function readAuthorization(fields: Fields, payer: Address | undefined): Signed | Refusal {
   const { permitted, witness } = fields;
   if (!isRecord(permitted))
     return invalid("permit2Authorization.permitted must be an object.", payer);
@@ -192,50 +210,27 @@ export const permit2Extensions = ({ sendsApprovals }: NetworkFacts): string[] =>
   ...(sendsApprovals ? [APPROVAL_EXTENSION] : []),
 ];
 
-const SPONSORED = [
-  "from",
-  "asset",
-  "spender",
-  "amount",
-  "nonce",
-  "deadline",
-  "signature",
-  "version",
-] as const;
+const isAmount = (text: string): boolean => parseAtomic(text) !== undefined;
 
-/**
- * Undefined if a field is missing: the server's announcement has none of them, and a client that did not sign
- * does not add them.
- */
 function readSponsoring(extension: unknown): Sponsoring | undefined {
-  const info = isRecord(extension) ? extension["info"] : undefined;
-  if (!isRecord(info)) return undefined;
-  if (SPONSORED.some((name) => !info[name])) return undefined;
-  const text = (name: (typeof SPONSORED)[number]): string => {
-    const value = info[name];
-    return typeof value === "string" ? value : "";
-  };
-  const isAddress = (name: "from" | "asset" | "spender"): boolean =>
-    /^0x[a-fA-F0-9]{40}$/.test(text(name));
-  const isWellFormed =
-    isAddress("from") &&
-    isAddress("asset") &&
-    isAddress("spender") &&
-    parseAtomic(text("amount")) !== undefined &&
-    parseAtomic(text("nonce")) !== undefined &&
-    parseAtomic(text("deadline")) !== undefined &&
-    /^0x[a-fA-F0-9]{130}$/.test(text("signature")) &&
-    /^[0-9]+(\.[0-9]+)*$/.test(text("version"));
+  const signed = readSigned(extension, {
+    from: isAddressText,
+    asset: isAddressText,
+    spender: isAddressText,
+    amount: isAmount,
+    nonce: isAmount,
+    deadline: isAmount,
+    signature: (text) => /^0x[a-f0-9]{130}$/.test(text),
+    version: isVersionText,
+  });
+  if (!signed) return undefined;
+  const { from, asset, spender, amount, deadline, signature } = signed.texts;
   return {
-    isWellFormed,
-    from: text("from").toLowerCase(),
-    asset: text("asset").toLowerCase(),
-    spender: text("spender").toLowerCase(),
-    permit: {
-      amount: text("amount"),
-      deadline: text("deadline"),
-      signature: text("signature").toLowerCase() as Hex,
-    },
+    isWellFormed: signed.isWellFormed,
+    from,
+    asset,
+    spender,
+    permit: { amount, deadline, signature: signature as Hex },
   };
 }
 

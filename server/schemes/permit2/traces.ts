@@ -78,10 +78,10 @@ export function paidIn(
       trace === traceWords({ ...expected, value: amount }) &&
       (atMost === undefined ? amount === expected.value : amount <= atMost),
   );
-  const moved = tracesIn(logs, expected, proxy);
   const isAlone = (one: Spent): boolean =>
     spent.filter(({ trace }) => trace === one.trace).length === 1;
-  return mine.find((one) => isAlone(one) && moved.includes(one.amount))?.amount;
+  return mine.find((one) => isAlone(one) && tracesIn(logs, expected, proxy).includes(one.amount))
+    ?.amount;
 }
 
 /**
@@ -119,8 +119,6 @@ interface Spent {
   trace: string;
   maximum: bigint;
   amount: bigint;
-  owner: Address;
-  to: Address;
   /** Only for `upto`. */
   facilitator: Address | undefined;
 }
@@ -138,15 +136,12 @@ function spentBy({ target, data }: ContractCall, proxy: Proxy): Spent | undefine
   const isUpto = proxy === UPTO_PROXY;
   const [amount, owner] = isUpto ? [4, 5] : [1, 4];
   if (word(owner + 2).length !== WORD) return undefined;
-  const addressAt = (index: number): Address => `0x${word(index).slice(24)}`;
   return {
     nonce: word(2),
     trace: word(0) + word(amount) + word(owner) + word(owner + 1),
     maximum: BigInt(`0x${word(1)}`),
     amount: BigInt(`0x${word(amount)}`),
-    owner: addressAt(owner),
-    to: addressAt(owner + 1),
-    facilitator: isUpto ? addressAt(owner + 2) : undefined,
+    facilitator: isUpto ? `0x${word(owner + 2).slice(24)}` : undefined,
   };
 }
 
