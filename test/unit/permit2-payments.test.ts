@@ -5,6 +5,7 @@ import {
   encodeFunctionData,
   erc20Abi,
   keccak256,
+  serializeErc6492Signature,
   serializeTransaction,
   toHex,
   type Address,
@@ -201,7 +202,8 @@ for (const name of NAMES) {
     const invalid = "invalid_payload";
     const cases: [Record<string, unknown>, string][] = [
       [{ [SIGNED]: "x" }, noText],
-      [{ [`${SIGNED}.permitted`]: "x" }, noText],
+      [{ [SIGNED]: null }, noText],
+      [{ [`${SIGNED}.permitted`]: null }, noText],
       [{ [`${SIGNED}.witness`]: null }, noText],
       [{ [`${PAYLOAD}.signature`]: 7 }, noText],
       ...["from", "spender", "permitted.token", "witness.to"].flatMap(
@@ -277,6 +279,18 @@ for (const name of NAMES) {
       [`${PAYLOAD}.signature`]: `${signature.slice(0, 130)}0${signature.endsWith("1c") ? 1 : 0}`,
     });
     t.match(await check(short), { isValid: true, authorization: { signature } });
+    for (const signature of ["no signature", "0x", `0x${"ab".repeat(65)}`])
+      t.equal(
+        await reasonOf(altered(good, { [`${PAYLOAD}.signature`]: signature })),
+        "invalid_permit2_signature",
+        signature,
+      );
+    const inEnvelope = serializeErc6492Signature({ address: LANE, data: "0x12", signature });
+    t.match(await check(altered(good, { [`${PAYLOAD}.signature`]: inEnvelope })), {
+      isValid: true,
+      payment: { signature },
+      authorization: { signature },
+    });
     const wallet = { hasCode: async () => true, acceptsSignature: async () => true };
     const accepted = {
       ...wallet,
@@ -461,8 +475,11 @@ t.test("upto: the seller names the account that charges", async (t) => {
     extra: { facilitatorAddress: LANE },
   });
   t.equal(scheme.mostOf?.({ ...authorization, value: 2n }), 5n, "the maximum is what may move");
-  t.throws(() => scheme.mostOf?.({ ...authorization, terms: { scheme: "exact-permit2" } }));
-  t.throws(() => scheme.mostOf?.({ ...authorization, terms: undefined } as Authorization));
+  for (const terms of [{ scheme: "exact-permit2" } as const, undefined])
+    t.throws(
+      () => scheme.mostOf?.({ ...authorization, terms } as Authorization),
+      /not an authorization of upto/,
+    );
   t.equal(scheme.isMetered, true);
   t.same(
     new Set(
@@ -542,6 +559,11 @@ t.test("a token permit that comes with the payment", async (t) => {
   if (!read.isValid) throw new Error(read.message);
   const { payment: known } = read;
   t.equal(known.scheme.checkTerms(known, undefined), undefined, "accepted in time: without a time");
+  const late = checkerOn().read(await payment("exact", { validBefore: 5n }), "settle");
+  if (!late.isValid) throw new Error(late.message);
+  const { checkFirst } = late.payment.scheme;
+  t.match(checkFirst?.(late.payment, NOW), { reason: "permit2_deadline_expired" });
+  t.equal(checkFirst?.(late.payment, undefined), undefined);
 });
 
 t.test("extensions that a network supports", async (t) => {
@@ -667,7 +689,7 @@ t.test("an approval that is not for this payment, or not signed by its payer", a
     ],
     [
       "half a call",
-      { data: approveData().slice(0, 136) },
+      { data: approveData().slice(0, 136) as Hex },
       "erc20_approval_tx_invalid_calldata",
       /./,
     ],
@@ -706,8 +728,16 @@ t.test("an approval that is not for this payment, or not signed by its payer", a
     reason: failed,
     message: /ordinary transaction/,
   });
-  const long = await rawOf({ data: `${approveData()}${"00".repeat(1_000)}` });
-  t.equal(await reasonOf(await approved(infoOf(long))), unparsed, "far longer than any approval");
+  const padded = async (bytes: number) => rawOf({ data: `${approveData()}${"00".repeat(bytes)}` });
+  const room = (2_000 - (await padded(700)).length) / 2;
+  for (const [bytes, reason] of [
+    [700 + room, failed],
+    [701 + room, unparsed],
+  ] as const)
+    t.equal(await reasonOf(await approved(infoOf(await padded(bytes)))), reason, "2,000 digits");
+  const wrong = checkerOn().read(await approved(infoOf(await rawOf({ to: LANE }))), "verify");
+  if (!wrong.isValid) throw new Error(wrong.message);
+  t.equal(wrong.payment.scheme.payerApproval?.(wrong.payment), undefined);
 });
 
 /** The signature of a transaction whose form the account's own serializer does not know. */

@@ -44,7 +44,6 @@ export const exactPermit2: Scheme<Permit2Payment> = {
           upto: undefined,
           value: maximum,
           terms: { scheme: "exact-permit2", ...(permit && { permit }) },
-          isOurs: true,
         }),
       },
       parts,

@@ -48,8 +48,8 @@ export interface Permit2Payment extends Payment {
   /** Undefined if the token's permit was sent too: then the permit is used. */
   readonly approval: Approval | undefined;
   readonly purpose: CheckContext["purpose"];
-  /** One of our accounts may send it. */
-  readonly isOurs: boolean;
+  /** Only for `upto`: one of our accounts may send it. */
+  readonly isOurs: boolean | undefined;
 }
 
 /** The token's permit (EIP-2612) as the payload contains it, not verified yet. */
@@ -81,7 +81,7 @@ interface Own {
   readonly upto: Spending["upto"];
   readonly value: bigint;
   readonly terms: Authorization["terms"];
-  readonly isOurs: boolean;
+  readonly isOurs?: boolean;
 }
 
 export function readPermit2Payment(
@@ -90,12 +90,11 @@ export function readPermit2Payment(
   { networks, purpose }: CheckContext,
 ): { readonly isValid: true; readonly payment: Permit2Payment } | Refusal {
   const { scheme, proxy } = reading;
-  const { version, accepted, payload, requirements } = parts;
+  const { version, accepted, payload } = parts;
   const { permit2Authorization: fields, signature } = payload;
   if (!isRecord(fields)) return invalid("payload.permit2Authorization must be an object.");
   const payer = checksummed(fields["from"]);
-  if (accepted["scheme"] !== scheme.name || requirements["scheme"] !== scheme.name)
-    return refuse(reading.reasonScheme, payer);
+  if (accepted["scheme"] !== scheme.name) return refuse(reading.reasonScheme, payer);
   const agreed = readNetwork(parts, networks, { payer, reasonMismatch: reading.reasonNetwork });
   if ("reason" in agreed) return agreed;
   const { network, networkName } = agreed;
@@ -322,11 +321,10 @@ export function explainPermit2Failure(
   found: Diagnosis,
   explainRevert: Scheme["explainRevert"],
 ): Refusal {
-  const [proxy, allowance] = found.reads ?? [];
-  if (uintOf(proxy) === undefined) return refuse("permit2_proxy_not_deployed", payer);
+  if (uintOf(found.reads?.[0]) === undefined) return refuse("permit2_proxy_not_deployed", payer);
   if ((found.balanceAtomic ?? amountAtomic) < amountAtomic)
     return refuse("permit2_insufficient_balance", payer);
-  if ((uintOf(allowance) ?? amountAtomic) < amountAtomic)
+  if ((uintOf(found.reads?.[1]) ?? amountAtomic) < amountAtomic)
     return refuse("permit2_allowance_required", payer);
   const message = found.used === true ? "The nonce has been used." : undefined;
   const meaning = found.revert === undefined ? undefined : explainRevert(found.revert).message;

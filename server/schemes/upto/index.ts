@@ -58,10 +58,8 @@ export const upto: Scheme<Permit2Payment> = {
           const isOurs = checkContext.relayers.some(
             (address) => address.toLowerCase() === facilitator.address,
           );
-          // Verify checks the maximum, as does settle if nothing was used; otherwise settle charges the used
-          // amount.
-          const isCharged = checkContext.purpose === "settle" && required.amountAtomic > 0n;
-          const value = isCharged ? required.amountAtomic : maximum;
+          // Verify requires the maximum. Settle charges the used amount; if nothing was used, it checks the maximum.
+          const value = required.amountAtomic > 0n ? required.amountAtomic : maximum;
           const { address } = facilitator;
           return {
             upto: { facilitator: address, amount: value },
