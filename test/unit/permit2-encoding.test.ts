@@ -319,6 +319,10 @@ for (const name of ["exact-permit2", "upto"] as const)
       ],
       ["a batch that breaks off", partial(batch(sent), 256)],
       ["a call that breaks off", partial(sent, sent.data.length - 300)],
+      [
+        "a call that breaks off after the payee",
+        { ...sent, data: sent.data.slice(0, 10 + (name === "upto" ? 7 : 6) * 64) as Hex },
+      ],
       ["a batch of nothing", { to: MULTICALL3_ADDRESS, data: "0x82ad56cb" }],
       ["an endless batch", { ...batch(sent), data: endless(batch(sent).data) }],
       ["a call that is no settlement", { to: address, data: `0x12345678${sent.data.slice(10)}` }],
@@ -328,6 +332,11 @@ for (const name of ["exact-permit2", "upto"] as const)
       t.ok(unclear({ logs: trace, sent: call }), what);
     }
     t.ok(unclear({ logs: trace }), "its calls are not known");
+    t.equal(
+      outcomeIn({ logs: trace, sent: batch(sent, plain) }, mine),
+      "paid",
+      "beside another call to the token",
+    );
     const sponsored = signed(name, {}, { permit });
     t.equal(
       outcomeIn(
@@ -350,9 +359,10 @@ for (const name of ["exact-permit2", "upto"] as const)
     );
     const malformed = log(mine.asset, [toEventSelector("Transfer(address,address,uint256)")]);
     const halfMalformed = { ...malformed, topics: moved(mine).topics.slice(0, 2) };
+    const usedByOther = log(mine.asset, [used.topics[0] as Hex, pad(other.from), random(32)]);
     for (const event of [malformed, halfMalformed])
       t.equal(
-        outcomeIn({ logs: [event, settledBy(address)], sent }, mine),
+        outcomeIn({ logs: [usedByOther, event, settledBy(address)], sent }, mine),
         "untouched",
         "a transfer without its arguments",
       );
@@ -441,6 +451,10 @@ t.test("an amount that is open until it is charged", async (t) => {
     t.equal(scheme.outcomeIn({ logs, sent }, { ...open, value: 777n }), "untouched");
     t.same(scheme.unreadIn?.(unread, { ...open, value: 777n }), [], "another charge than that");
   }
+  const another = paymentSchemeOf(open).planTransfer({ ...open, nonce: signed("upto").nonce });
+  const [{ target, data }] = another.calls();
+  const { logs } = charged(5_000n);
+  t.same(scheme.unreadIn?.({ logs, sent: { to: target, data } }, open), [], "another payment's");
   const exactly = charged(777n);
   t.same(scheme.unreadIn?.(exactly.unread, { ...open, value: 777n }), [777n]);
   const tooMuch = charged(5_001n);
@@ -452,6 +466,11 @@ t.test("an amount that is open until it is charged", async (t) => {
   t.same(paymentSchemeOf(exact).unreadIn?.(less, exact), [], "exact: the amount was signed");
   const twice = { logs: [moved(exact), settledBy(EXACT_PROXY.address)] };
   t.same(paymentSchemeOf(exact).unreadIn?.(twice, exact), [exact.value]);
+});
+
+t.test("a payment without terms has no permit", async (t) => {
+  for (const terms of [undefined, null, { scheme: "exact-permit2" as const }])
+    t.equal(permitOf(terms), undefined);
 });
 
 t.test("which authorization made a transfer that was found first", async (t) => {
