@@ -37,6 +37,12 @@ export const uintWord = (value: bigint | number): string => value.toString(16).p
 export const addressWord = (address: string): string =>
   address.slice(2).toLowerCase().padStart(64, "0");
 
+/** An address as an indexed argument of an event. */
+export const addressTopic = (address: string): Hex => `0x${addressWord(address)}`;
+/** The arguments r and s, and v, of a 65-byte signature. */
+export const rsWords = (signature: Hex): string => signature.slice(2, 130);
+export const vWord = (signature: Hex): string => signature.slice(130).padStart(64, "0");
+
 /** The ABI encoding of `bytes`: the length, then the content padded to whole words. */
 export function bytesTail(value: Hex): string {
   const digits = value.slice(2);

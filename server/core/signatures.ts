@@ -112,6 +112,22 @@ export function signerOf(digest: Uint8Array, signature: EcdsaSignature): Address
   return signer === "nobody" ? undefined : signer;
 }
 
+/** The canonical signature if this account's key made it; undefined for a contract's signature, and for a wrong one. */
+export function signatureOfKey(
+  digest: Uint8Array,
+  signature: string,
+  account: Address,
+): Hex | undefined {
+  const parsed = parseEcdsa(signature);
+  return parsed && signerOf(digest, parsed) === account ? parsed.hex : undefined;
+}
+
+/**
+ * 65 bytes with v 27 or 28: a plain key's signature, although the account may have code. With v 0 or 1, only the wallet
+ * knows what it means (approved hashes, for example).
+ */
+export const isKeySignature = (signature: Hex): boolean => /^0x.{128}1[bc]$/i.test(signature);
+
 /**
  * Converts a KMS signature: DER, s high or low, and without the recovery bit. Undefined if it is not this address's
  * signature of this digest.

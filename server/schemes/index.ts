@@ -103,6 +103,6 @@ export function readPayment(
     !findServed(parts.version, network, networks);
   if (isElsewhere) return refuse("invalid_network", payer());
   // Selected by the payload; if no scheme recognizes it, by the scheme that the seller requested.
-  const own = named.find((each) => each.recognizes(parts)) ?? named[0] ?? SCHEMES[0];
+  const own = named.find((each) => each.recognizes?.(parts)) ?? named[0] ?? SCHEMES[0];
   return own.read(parts, { networks, purpose, relayers });
 }

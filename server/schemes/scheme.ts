@@ -88,8 +88,8 @@ export interface CheckContext {
 
 /** Used by the facilitator's checker. */
 interface Checking<Read extends Payment> {
-  /** For two schemes with the same name: whether the payload is for this one. */
-  recognizes(parts: PresentedParts): boolean;
+  /** For a scheme that is not the first of its name: whether the payload is for this one. */
+  recognizes?(parts: PresentedParts): boolean;
   read(parts: PresentedParts, checkContext: CheckContext): ReadPayment<Read>;
   /** The digest, and the canonical signature if the payer signed it as an ordinary account. */
   examine(payment: Read): { digest: Hex; ecdsa: Hex | undefined };
@@ -337,12 +337,14 @@ export interface Refusal {
   readonly isValid: false;
   readonly reason: Reason;
   readonly message: string;
-  readonly payer?: string;
+  readonly payer?: string | undefined;
 }
 
-export function refuse(reason: Reason, payer?: string, message: string = REASONS[reason]): Refusal {
-  return { isValid: false, reason, message, ...(payer !== undefined && { payer }) };
-}
+export const refuse = (
+  reason: Reason,
+  payer?: string,
+  message: string = REASONS[reason],
+): Refusal => ({ isValid: false, reason, message, payer });
 
 export const invalid = (message: string, payer?: string): Refusal =>
   refuse("invalid_payload", payer, message);
@@ -370,16 +372,17 @@ export interface SellerTerms extends Pick<Payment, "payTo" | "amountAtomic"> {
 /** What the seller requires. */
 export function readSellerTerms(
   { version, requirements }: PresentedParts,
-  mayBeNothing = false,
+  payer: Address | undefined,
+  mayBeNothing: boolean,
 ): SellerTerms | Refusal {
   const asset = parseAddress(requirements["asset"]);
-  if (!asset.ok) return invalid(`paymentRequirements.asset ${asset.reason}.`);
+  if (!asset.ok) return invalid(`paymentRequirements.asset ${asset.reason}.`, payer);
   const payTo = parseAddress(requirements["payTo"]);
-  if (!payTo.ok) return invalid(`paymentRequirements.payTo ${payTo.reason}.`);
+  if (!payTo.ok) return invalid(`paymentRequirements.payTo ${payTo.reason}.`, payer);
   const amountField = version === 2 ? "amount" : "maxAmountRequired";
   const amountAtomic = parseAtomic(requirements[amountField]);
   if (amountAtomic === undefined || (amountAtomic === 0n && !mayBeNothing))
-    return invalid(`paymentRequirements.${amountField} must be atomic units above zero.`);
+    return invalid(`paymentRequirements.${amountField} must be atomic units above zero.`, payer);
   return { asset: asset.address, payTo: payTo.address, amountAtomic };
 }
 
@@ -403,6 +406,19 @@ export const findServed = (
   networks: readonly NetworkFacts[],
 ): NetworkFacts | undefined =>
   networks.find((network) => (version === 2 ? network.id === name : network.v1Name === name));
+
+/** The network that both sides name. */
+export function readNetwork(
+  { version, accepted, requirements }: PresentedParts,
+  networks: readonly NetworkFacts[],
+  { payer, reasonMismatch }: { payer: Address | undefined; reasonMismatch: Reason },
+): Pick<Payment, "network" | "networkName"> | Refusal {
+  const networkName = requirements["network"];
+  if (typeof networkName !== "string" || accepted["network"] !== networkName)
+    return refuse(reasonMismatch, payer);
+  const network = findServed(version, networkName, networks);
+  return network ? { network, networkName } : refuse("invalid_network", payer);
+}
 
 const lower = (value: unknown): unknown =>
   typeof value === "string" ? value.toLowerCase() : value;

@@ -56,10 +56,18 @@ const SQL_TESTS = [
   "test/settlement/lane-cases.test.ts",
 ];
 
-/** The pure tests for TypeScript, those with a database for SQL. */
+/** Quick tests with a database for TypeScript that has statements, by area. */
+const TESTS_OF_AREA = {
+  idempotency: ["test/spending/stored-keys.test.ts"],
+};
+
+/** The pure tests for TypeScript, those with a database for SQL and for statements. */
 export const killingTests = (files) => [
   ...(files.every(isSql) ? [] : filesIn("test/unit")),
   ...(files.some(isSql) ? SQL_TESTS : []),
+  ...Object.entries(TESTS_OF_AREA).flatMap(([area, tests]) =>
+    AREAS[area].some((file) => files.includes(file)) ? tests : [],
+  ),
 ];
 
 const filesIn = (folder) =>

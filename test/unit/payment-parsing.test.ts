@@ -1,8 +1,8 @@
 // Goal: a protocol body is parsed strictly or refused with the protocol's reason, and parsing never throws.
 import * as fc from "fast-check";
 import t from "tap";
-import { readPayment } from "../../server/schemes/index.ts";
-import { networkNameOf } from "../../server/schemes/scheme.ts";
+import { readPayment, SCHEMES } from "../../server/schemes/index.ts";
+import { networkNameOf, splitPayload } from "../../server/schemes/scheme.ts";
 import { ARC, BASE_SEPOLIA, bodyOf, NONCE, PAYEE, PAYER } from "./payment-samples.ts";
 
 const NETWORKS = [ARC, BASE_SEPOLIA];
@@ -62,6 +62,13 @@ t.test("version 1 has its own names", async (t) => {
     isValid: true,
     payment: { version: 1, network: { id: BASE_SEPOLIA.id }, amountAtomic: 1_000n },
   });
+  const noisy = v1("base-sepolia");
+  Object.assign(noisy.paymentPayload, { payTo: PAYER, amount: "1", asset: PAYER });
+  t.match(
+    readPayment(noisy, NETWORKS),
+    { payment: { acceptedMismatch: undefined } },
+    "version 1 accepts no terms in the payload",
+  );
   t.match(
     readPayment(v1(BASE_SEPOLIA.id), NETWORKS),
     { reason: "invalid_network" },
@@ -85,14 +92,20 @@ t.test("each fault has its reason", async (t) => {
     [["paymentRequirements", "extra"], undefined, "invalid_exact_evm_missing_eip712_domain"],
     [["paymentRequirements", "extra", "name"], "", "invalid_exact_evm_missing_eip712_domain"],
     [[...ACCEPTED, "network"], BASE_SEPOLIA.id, "invalid_exact_evm_network_mismatch"],
+    [["paymentRequirements", "network"], 7, "invalid_exact_evm_network_mismatch"],
+    [["paymentRequirements", "asset"], "nobody", "invalid_payload"],
     [["paymentRequirements", "amount"], "0", "invalid_payload"],
     [["paymentRequirements", "amount"], "1e3", "invalid_payload"],
     [["paymentRequirements", "amount"], 1000, "invalid_payload"],
     [["paymentRequirements", "payTo"], "0x12", "invalid_payload"],
     [[...AUTHORIZATION, "from"], "nobody", "invalid_payload"],
+    [[...AUTHORIZATION, "to"], "nobody", "invalid_payload"],
+    [AUTHORIZATION, null, "invalid_payload"],
     [[...AUTHORIZATION, "value"], "-1", "invalid_payload"],
     [[...AUTHORIZATION, "value"], (2n ** 256n).toString(), "invalid_payload"],
+    [[...AUTHORIZATION, "validAfter"], undefined, "invalid_payload"],
     [[...AUTHORIZATION, "validBefore"], undefined, "invalid_payload"],
+    [[...AUTHORIZATION, "nonce"], [NONCE], "invalid_payload"],
     [[...AUTHORIZATION, "nonce"], NONCE.slice(0, -1), "invalid_payload"],
     [["paymentPayload", "payload", "signature"], undefined, "invalid_payload"],
   ];
@@ -102,11 +115,37 @@ t.test("each fault has its reason", async (t) => {
       { isValid: false, reason },
       `${path.join(".")} = ${String(value)}`,
     );
+  const later: [Path, unknown][] = [
+    [["paymentRequirements", "payTo"], "0x12"],
+    [[...AUTHORIZATION, "to"], "nobody"],
+    [[...AUTHORIZATION, "value"], "-1"],
+    [[...AUTHORIZATION, "nonce"], "0x"],
+    [["paymentPayload", "payload", "signature"], undefined],
+  ];
+  for (const [path, value] of later)
+    t.match(readPayment(altered(path, value), NETWORKS), { payer: PAYER }, path.join("."));
+  const version3 = { ...bodyOf(), x402Version: 3 };
+  version3.paymentPayload.x402Version = 3;
+  t.match(readPayment(version3, NETWORKS), { reason: "invalid_x402_version" }, "on both sides");
   t.match(
     readPayment(bodyOf(), [BASE_SEPOLIA]),
     { reason: "invalid_network" },
     "not a served network",
   );
+  t.match(
+    readPayment(altered(["paymentRequirements", "extra"]), [BASE_SEPOLIA]),
+    { reason: "invalid_network", payer: PAYER },
+    "named before the shape is checked",
+  );
+  const nowhere = bodyOf() as { paymentPayload: { accepted: object }; paymentRequirements: object };
+  for (const holder of [nowhere.paymentPayload.accepted, nowhere.paymentRequirements])
+    Reflect.deleteProperty(holder, "network");
+  t.match(readPayment(nowhere, NETWORKS), { reason: "invalid_exact_evm_network_mismatch" });
+  const [first] = SCHEMES;
+  const parts = splitPayload(bodyOf());
+  if ("reason" in parts) throw new Error(parts.message);
+  const context = { networks: [BASE_SEPOLIA], purpose: "verify", relayers: [] } as const;
+  t.match(first.read(parts, context), { reason: "invalid_network" }, "asked on its own");
   t.equal(
     (
       readPayment(altered(["paymentRequirements", "scheme"], "batch-settlement"), NETWORKS) as {
@@ -123,7 +162,10 @@ t.test("the accepted terms may omit members, but not contradict", async (t) => {
     ["payTo", undefined, undefined],
     ["payTo", PAYEE.toLowerCase(), undefined],
     ["payTo", PAYER, "payTo"],
+    ["payTo", 7, "payTo"],
+    ["amount", undefined, undefined],
     ["amount", "999", "amount"],
+    ["asset", undefined, undefined],
     ["asset", PAYER, "asset"],
   ];
   for (const [name, value, acceptedMismatch] of cases)

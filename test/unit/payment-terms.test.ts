@@ -2,10 +2,12 @@
 import t from "tap";
 import {
   checkTerms,
+  exactEip3009,
   explainFailure,
   type ExactPayment,
 } from "../../server/schemes/exact-eip3009/index.ts";
 import { readPayment } from "../../server/schemes/index.ts";
+import { REASONS } from "../../server/schemes/scheme.ts";
 import { ARC, bodyOf } from "./payment-samples.ts";
 
 const read = readPayment(bodyOf(), [ARC]);
@@ -94,4 +96,37 @@ t.test("why a transfer would fail", async (t) => {
   ];
   for (const [change, found, reason] of cases)
     t.equal(explainFailure(altered(change), found).reason, reason);
+  const failed = "invalid_exact_evm_transaction_simulation_failed";
+  t.equal(explainFailure(GOOD, rich).message, REASONS[failed]);
+  const reverts: [string, string, RegExp][] = [
+    ["authorization is expired", "invalid_exact_evm_payload_authorization_valid_before", /past/],
+    ["is not yet valid", "invalid_exact_evm_payload_authorization_valid_after", /not valid yet/],
+    ["amount exceeds balance", failed, /balance/],
+    ["invalid signature", failed, /signature/],
+    ["anything else", failed, /anything else/],
+  ];
+  for (const [revert, reason, message] of reverts)
+    t.match(explainFailure(GOOD, { ...rich, revert }), { reason, message }, revert);
+});
+
+t.test("an entry that describes another contract is not signed", async (t) => {
+  const why = (extra: Record<string, unknown>) => exactEip3009.whyNotPayable(extra, ARC);
+  const token = ARC.usdc.address;
+  const good = [
+    {},
+    { name: null },
+    { name: "usdc", version: 2, chainId: ARC.chainId, decimals: "6" },
+  ];
+  for (const extra of [...good, { verifyingContract: token, assetTransferMethod: "EIP3009" }])
+    t.equal(why(extra), undefined, JSON.stringify(extra));
+  const cases: [Record<string, unknown>, RegExp][] = [
+    [{ name: "GatewayWalletBatched" }, /token name "GatewayWalletBatched"/],
+    [{ name: {} }, /token name/],
+    [{ version: "1" }, /version/],
+    [{ verifyingContract: OTHER }, /verifyingContract/],
+    [{ chainId: 1 }, /chainId/],
+    [{ decimals: 18 }, /decimals/],
+    [{ assetTransferMethod: "permit2" }, /transfer method "permit2"/],
+  ];
+  for (const [extra, message] of cases) t.match(why(extra), message, JSON.stringify(extra));
 });

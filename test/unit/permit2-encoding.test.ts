@@ -15,6 +15,7 @@ import {
   pad,
   parseSignature,
   toEventSelector,
+  toFunctionSelector,
   toHex,
   type Abi,
   type Address,
@@ -25,7 +26,7 @@ import type { SignedAuthorization } from "../../server/core/authorization.ts";
 import { BATCHER_ADDRESS, packTransfers } from "../../server/core/batcher.ts";
 import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import { SentCalls } from "../../server/infra/chain/wallet-logs.ts";
-import { paymentSchemeOf, schemeOf } from "../../server/schemes/index.ts";
+import { paymentSchemeOf, schemeOf, useBehind } from "../../server/schemes/index.ts";
 import type { SentCall, Shown } from "../../server/schemes/scheme.ts";
 import {
   EXACT_PROXY,
@@ -36,6 +37,7 @@ import {
   permitOf,
   UPTO_PROXY,
 } from "../../server/schemes/permit2/onchain.ts";
+import { ERC20_ABI, PERMIT2_ABI } from "../helpers/permit2.ts";
 import { ARC } from "./payment-samples.ts";
 
 const random = (bytes: number): Hex => toHex(randomBytes(bytes));
@@ -305,6 +307,84 @@ for (const name of ["exact-permit2", "upto"] as const)
     t.ok(unclear({ logs: trace, sent: token }), "the code at its address is not known");
     t.notOk(unclear({ logs: [used, moved(mine)], sent: token }), "our batcher leaves no such logs");
 
+    const partial = (call: SentCall, digits: number): SentCall => ({
+      ...call,
+      data: call.data.slice(0, -digits) as Hex,
+    });
+    const unreadable: [string, SentCall][] = [
+      ["another contract with Multicall3's interface", { ...batch(sent), to: random(20) }],
+      [
+        "another call of Multicall3",
+        { ...batch(sent), data: `0x12345678${batch(sent).data.slice(10)}` },
+      ],
+      ["a batch that breaks off", partial(batch(sent), 256)],
+      ["a call that breaks off", partial(sent, sent.data.length - 300)],
+      [
+        "a call that breaks off after the payee",
+        { ...sent, data: sent.data.slice(0, 10 + (name === "upto" ? 7 : 6) * 64) as Hex },
+      ],
+      ["a batch of nothing", { to: MULTICALL3_ADDRESS, data: "0x82ad56cb" }],
+      ["an endless batch", { ...batch(sent), data: endless(batch(sent).data) }],
+      ["a call that is no settlement", { to: address, data: `0x12345678${sent.data.slice(10)}` }],
+    ];
+    for (const [what, call] of unreadable) {
+      t.equal(outcomeIn({ logs: trace, sent: call }, mine), "untouched", what);
+      t.ok(unclear({ logs: trace, sent: call }), what);
+    }
+    t.ok(unclear({ logs: trace }), "its calls are not known");
+    t.equal(
+      outcomeIn({ logs: trace, sent: batch(sent, plain) }, mine),
+      "paid",
+      "beside another call to the token",
+    );
+    const sponsored = signed(name, {}, { permit });
+    t.equal(
+      outcomeIn(
+        { logs: [moved(sponsored), settledBy(address)], sent: callOf(sponsored) },
+        sponsored,
+      ),
+      "paid",
+      "together with the token's permit",
+    );
+
+    // Another authorization of the same payer with the same nonce is another payment.
+    const cheaper = { ...mine, value: 1n };
+    const ofCheaper = [moved(cheaper), settledBy(address)];
+    t.equal(outcomeIn({ logs: ofCheaper, sent: callOf(cheaper) }, mine), "untouched");
+    const stranger = { ...mine, from: random(20) };
+    t.equal(
+      outcomeIn({ logs: trace, sent: batch(callOf(stranger), callOf(twin)) }, mine),
+      "untouched",
+      "another payer's call with this nonce, and this payer's with another",
+    );
+    const malformed = log(mine.asset, [toEventSelector("Transfer(address,address,uint256)")]);
+    const halfMalformed = { ...malformed, topics: moved(mine).topics.slice(0, 2) };
+    const usedByOther = log(mine.asset, [used.topics[0] as Hex, pad(other.from), random(32)]);
+    for (const event of [malformed, halfMalformed])
+      t.equal(
+        outcomeIn({ logs: [usedByOther, event, settledBy(address)], sent }, mine),
+        "untouched",
+        "a transfer without its arguments",
+      );
+    t.same(scheme.endFilter(mine), {
+      address: mine.asset,
+      topics: [
+        [toEventSelector("Transfer(address,address,uint256)")],
+        pad(mine.from),
+        pad(mine.to),
+      ],
+    });
+    t.equal(scheme.isNamedInLogs, false);
+    const loud = { ...mine, asset: mine.asset.toUpperCase().replace("0X", "0x") as Address };
+    t.equal(scheme.traceOf(loud), scheme.traceOf(twin), "both would leave the same trace");
+    for (const change of [
+      { asset: random(20) },
+      { from: random(20) },
+      { to: random(20) },
+      { value: 9n },
+    ])
+      t.not(scheme.traceOf({ ...mine, ...change }), scheme.traceOf(mine));
+
     const nonce = nonceOf(mine);
     const givenUp = (owner: string, mask: bigint): RpcLog =>
       log(
@@ -317,7 +397,108 @@ for (const name of ["exact-permit2", "upto"] as const)
     t.equal(outcomeIn({ logs: [givenUp(mine.from, 2n ** 256n - 1n)] }, mine), "canceled");
     t.equal(outcomeIn({ logs: [givenUp(other.from, bit)] }, mine), "untouched", "another payer's");
     t.equal(outcomeIn({ logs: [givenUp(mine.from, bit ^ (2n ** 256n - 1n))] }, mine), "untouched");
+    const good = givenUp(mine.from, bit);
+    const otherWord = toHex((nonce >> 8n) ^ 1n, { size: 32 });
+    const noCancellation: [string, RpcLog][] = [
+      ["another contract's event", { ...good, address: random(20) }],
+      ["another event", { ...good, topics: [random(32), pad(mine.from)] }],
+      ["an event without its owner", { ...good, topics: good.topics.slice(0, 1) }],
+      ["another word of the bitmap", { ...good, data: `${otherWord}${good.data.slice(66)}` }],
+    ];
+    for (const [what, event] of noCancellation)
+      t.equal(outcomeIn({ logs: [event] }, mine), "untouched", what);
+    t.same(scheme.stateCall(mine), {
+      target: PERMIT2.toLowerCase(),
+      data: encodeFunctionData({
+        abi: PERMIT2_ABI,
+        functionName: "nonceBitmap",
+        args: [mine.from, nonce >> 8n],
+      }),
+    });
+    t.same(paymentSchemeOf(mine).diagnosisCalls?.(mine), [
+      { target: address, data: toFunctionSelector("PERMIT2()") },
+      {
+        target: mine.asset,
+        data: encodeFunctionData({
+          abi: ERC20_ABI,
+          functionName: "allowance",
+          args: [mine.from, PERMIT2],
+        }),
+      },
+    ]);
+    t.equal(scheme.planTransfer(mine).keyGas, 170_000n);
+    t.equal(scheme.planTransfer(sponsored).keyGas, 240_000n, "the permit needs more");
   });
+
+/** The same list, which claims to have far more entries than it has. */
+const endless = (data: Hex): Hex =>
+  `${data.slice(0, 74)}${"f".repeat(64)}${data.slice(138)}` as Hex;
+
+t.test("an amount that is open until it is charged", async (t) => {
+  const open = signed("upto", { value: 5_000n });
+  const scheme = paymentSchemeOf(open);
+  const charged = (value: bigint) => {
+    const one = { ...open, value };
+    const [{ target, data }] = scheme.planTransfer(one).calls();
+    const logs = [moved(one), settledBy(UPTO_PROXY.address)];
+    return { logs, sent: { to: target, data }, unread: { logs, sent: { to: random(20), data } } };
+  };
+  for (const value of [0n, 1n, 4_999n, 5_000n]) {
+    const { logs, sent, unread } = charged(value);
+    t.equal(scheme.outcomeIn({ logs, sent }, open), "paid");
+    t.equal(scheme.chargedIn?.({ logs, sent }, open), value, `${value} was charged`);
+    t.same(scheme.unreadIn?.(unread, open), [value]);
+    t.equal(scheme.outcomeIn({ logs, sent }, { ...open, value: 777n }), "untouched");
+    t.same(scheme.unreadIn?.(unread, { ...open, value: 777n }), [], "another charge than that");
+  }
+  const another = paymentSchemeOf(open).planTransfer({ ...open, nonce: signed("upto").nonce });
+  const [{ target, data }] = another.calls();
+  const { logs } = charged(5_000n);
+  t.same(scheme.unreadIn?.({ logs, sent: { to: target, data } }, open), [], "another payment's");
+  const exactly = charged(777n);
+  t.same(scheme.unreadIn?.(exactly.unread, { ...open, value: 777n }), [777n]);
+  const tooMuch = charged(5_001n);
+  t.equal(scheme.outcomeIn(tooMuch, open), "untouched", "another authorization with this nonce");
+  t.equal(scheme.chargedIn?.(tooMuch, open), undefined);
+  t.same(scheme.unreadIn?.(tooMuch.unread, open), []);
+  const exact = signed("exact-permit2");
+  const less = { logs: [moved({ ...exact, value: 1n }), settledBy(EXACT_PROXY.address)] };
+  t.same(paymentSchemeOf(exact).unreadIn?.(less, exact), [], "exact: the amount was signed");
+  const twice = { logs: [moved(exact), settledBy(EXACT_PROXY.address)] };
+  t.same(paymentSchemeOf(exact).unreadIn?.(twice, exact), [exact.value]);
+});
+
+t.test("a payment without terms has no permit", async (t) => {
+  for (const terms of [undefined, null, { scheme: "exact-permit2" as const }])
+    t.equal(permitOf(terms), undefined);
+});
+
+t.test("which authorization made a transfer that was found first", async (t) => {
+  const callsOf = (...authorizations: SignedAuthorization[]) =>
+    authorizations.map((one) => {
+      const [{ target, data }] = paymentSchemeOf(one).planTransfer(one).calls();
+      return { target: target as Address, allowFailure: true, callData: data };
+    });
+  const sentOf = (...authorizations: SignedAuthorization[]): SentCall => ({
+    to: MULTICALL3_ADDRESS,
+    data: encodeFunctionData({
+      abi: multicall3Abi,
+      functionName: "aggregate3",
+      args: [callsOf(...authorizations)],
+    }),
+  });
+  for (const name of ["exact-permit2", "upto"] as const) {
+    const mine = signed(name);
+    const { nonce, terms } = mine;
+    t.same(useBehind(sentOf(mine), mine), { nonce, terms }, name);
+    t.same(useBehind(sentOf(signed(name), mine), mine), { nonce, terms }, "in a batch");
+    t.same(useBehind(sentOf(signed(name, {}, { permit }), mine), mine), { nonce, terms });
+    t.equal(useBehind(sentOf(mine, { ...mine, nonce: signed(name).nonce }), mine), undefined);
+    t.equal(useBehind(sentOf(signed(name)), mine), undefined, "another payment's calls");
+    t.equal(useBehind(sentOf(mine, signed(name, { asset: random(20) })), mine), undefined);
+    t.equal(useBehind({ to: random(20), data: "0x" }, mine), undefined);
+  }
+});
 
 t.test("the calls of a transaction are requested once", async (t) => {
   const counts = { calls: 0, atOnce: 0, most: 0 };
@@ -339,8 +520,38 @@ t.test("the calls of a transaction are requested once", async (t) => {
 t.test("what reverts mean", async (t) => {
   const of = (text: string | undefined) =>
     explainRevert(text, "invalid_exact_evm_transaction_failed");
-  t.match(of("custom error 0x756688fe"), { reason: "permit2_invalid_nonce", isOfState: true });
-  t.match(of("custom error 0x815e1d64"), { reason: "invalid_permit2_signature", isOfState: false });
-  t.match(of("TRANSFER_FROM_FAILED"), { reason: "permit2_simulation_failed", isOfState: false });
-  t.match(of(undefined), { reason: "invalid_exact_evm_transaction_failed", isOfState: false });
+  const custom = (error: string) => `custom error ${toFunctionSelector(error)}`;
+  t.equal(custom("InvalidNonce()"), "custom error 0x756688fe");
+  const otherwise = "invalid_exact_evm_transaction_failed";
+  // [the revert, its reason, whether it depends on the block and not on the call]
+  const cases: [string | undefined, string, boolean, RegExp][] = [
+    [custom("InvalidNonce()"), "permit2_invalid_nonce", true, /nonce has been used/],
+    [custom("SignatureExpired(uint256)"), "permit2_deadline_expired", true, /deadline has passed/],
+    [custom("PaymentTooEarly()"), "permit2_payment_too_early", true, /not valid yet/],
+    [custom("InvalidSigner()"), "invalid_permit2_signature", false, /rejects the signature/],
+    [custom("InvalidSignature()"), "invalid_permit2_signature", false, /rejects the signature/],
+    [custom("InvalidSignatureLength()"), "invalid_permit2_signature", false, /rejects/],
+    [custom("InvalidContractSignature()"), "invalid_permit2_signature", false, /rejects/],
+    [custom("InvalidAmount()"), "permit2_invalid_amount", false, /amount is zero/],
+    [custom("InvalidDestination()"), "permit2_invalid_destination", false, /payee is the zero/],
+    [custom("InvalidOwner()"), "permit2_invalid_owner", false, /payer is the zero/],
+    [custom("Permit2612AmountMismatch()"), "permit2_2612_amount_mismatch", false, /permit differs/],
+    [custom("AmountExceedsPermitted()"), "upto_amount_exceeds_permitted", false, /more than/],
+    [custom("UnauthorizedFacilitator()"), "upto_unauthorized_facilitator", false, /different acc/],
+    ["TRANSFER_FROM_FAILED", "permit2_simulation_failed", false, /token rejects the transfer/],
+    ["anything else", otherwise, false, /^The transfer fails on chain.*\(anything else\)$/],
+  ];
+  for (const [text, reason, isOfState, message] of cases)
+    t.match(of(text), { reason, isOfState, message }, text ?? "none");
+  t.same(of(undefined), {
+    reason: otherwise,
+    isOfState: false,
+    message: "The transfer fails on chain with its gas limit.",
+  });
+  t.match(of("x".repeat(999)).message, /limit\. \(x{200}\)$/);
+  for (const name of ["exact-permit2", "upto"] as const)
+    t.equal(
+      paymentSchemeOf(signed(name)).explainRevert("x").reason,
+      name === "upto" ? "invalid_upto_evm_transaction_failed" : otherwise,
+    );
 });

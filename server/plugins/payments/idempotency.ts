@@ -264,7 +264,8 @@ export class Call {
   readonly ref: IdempotencyRef | undefined;
   readonly #isReplay: boolean;
   readonly #isJoined: boolean;
-  #isClaimed = false;
+  /** The key that this request has claimed and still holds. */
+  #claimed: IdempotencyRef | undefined;
 
   constructor(
     deps: Pick<CallsDeps, "keys" | "payments">,
@@ -287,24 +288,25 @@ export class Call {
     // Generated keys are not claimed: an identical call joins this one only after it has reserved.
     if (this.ref === undefined || this.ref.joins) return;
     if (!(await this.#deps.keys.insert(this.ref))) throw inProgress(null);
-    this.#isClaimed = true;
+    this.#claimed = this.ref;
   }
 
   /** Nothing was sent that a target acted on. Reserving claims the key again, in its own transaction. */
   async unclaim(): Promise<void> {
-    if (!this.#isClaimed || this.ref === undefined) return;
-    this.#isClaimed = false;
-    await this.#deps.keys.release(this.ref);
+    const claimed = this.#claimed;
+    if (!claimed) return;
+    this.#claimed = undefined;
+    await this.#deps.keys.release(claimed);
   }
 
   /** The request failed while it held the key. `mayHaveActed`: the target may have received it, so it is not sent again. */
   async failClaimed(error: unknown, mayHaveActed: (error: ApiError) => boolean): Promise<void> {
     // After an unexpected error it is unknown how far the request came: the key stays claimed, and is treated
     // as lost after a while.
-    if (!this.#isClaimed || !(error instanceof ApiError)) return;
+    if (!this.#claimed || !(error instanceof ApiError)) return;
     if (!mayHaveActed(error)) return this.unclaim();
     // A stored response must not ask for a retry, which would return the same response.
-    await this.#keepError(error.status === 429 ? answerLost() : error);
+    await this.#keepError(this.#claimed, error.status === 429 ? answerLost() : error);
   }
 
   /** Stores what a request knows before its result, for a request that has to finish it. */
@@ -321,7 +323,7 @@ export class Call {
     const response = stringifyExact(freeResponse ? { freeAnswer: freeResponse } : body);
     const stored = { statusCode: 200, response };
     // If another request has claimed the key by now, it keeps it.
-    await (this.#isClaimed
+    await (this.#claimed
       ? this.#deps.keys.complete(ref, stored)
       : this.#deps.keys.insert(ref, stored));
     return answer;
@@ -362,14 +364,14 @@ export class Call {
     result: PaymentResult,
     { isInLedger = false }: { isInLedger?: boolean } = {},
   ): Promise<KeptResult> {
-    const isStored = this.ref !== undefined && !(this.ref.joins && isInLedger && !this.#isJoined);
+    const ref = this.ref?.joins && isInLedger && !this.#isJoined ? undefined : this.ref;
     if (result.kind === "done") {
       const answer = { statusCode: 200, body: result.body, replayed: this.#isReplay };
-      return { kind: "done", answer: isStored ? await this.#keep(answer) : answer };
+      return { kind: "done", answer: ref ? await this.#keep(ref, answer) : answer };
     }
     const { kind, error } = result;
     if (kind === "unknown") await this.#deps.payments.markUnknown(key);
-    else if (isStored) await this.#keepError(error);
+    else if (ref) await this.#keepError(ref, error);
     return { kind, error };
   }
 
@@ -380,19 +382,17 @@ export class Call {
     return this.#isJoined ? { ...kept.answer, joined: true } : kept.answer;
   }
 
-  async #keep(answer: Answer): Promise<Answer> {
-    if (this.ref === undefined) return answer;
+  async #keep(ref: IdempotencyRef, answer: Answer): Promise<Answer> {
     const { statusCode, body } = answer;
     const text = stringifyExact(body);
-    await this.#deps.keys.complete(this.ref, { statusCode, response: text });
+    await this.#deps.keys.complete(ref, { statusCode, response: text });
     return { ...answer, text };
   }
 
-  async #keepError(error: ApiError): Promise<void> {
-    if (this.ref === undefined) return;
+  async #keepError(ref: IdempotencyRef, error: ApiError): Promise<void> {
     const response: StoredError = { code: error.code, detail: error.message, extra: error.extra };
     const text = stringifyExact(response);
-    await this.#deps.keys.complete(this.ref, { statusCode: error.status, response: text });
+    await this.#deps.keys.complete(ref, { statusCode: error.status, response: text });
   }
 }
 

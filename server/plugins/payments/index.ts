@@ -137,6 +137,7 @@ function decoratePaying(app: FastifyInstance): void {
     pool,
     approvals: app.approvals,
     warn: (error) => app.log.warn({ err: error }, "a response was returned but not recorded"),
+    nowMs: () => performance.now(),
   });
   app.decorate("lostResponses", lostResponses);
   app.addHook("onClose", () => lostResponses.end());

@@ -62,6 +62,7 @@ export class LostResponses {
   readonly #pool: Sql;
   readonly #approvals: Pick<Approvals, "keyFor">;
   readonly #warn: (error: unknown) => void;
+  readonly #nowMs: () => number;
   /** What this process delivered, by key. */
   readonly #delivered = new Map<string, OwnDelivery>();
   readonly #marks: Coalescer<DeliveredCall, void>;
@@ -72,11 +73,14 @@ export class LostResponses {
     pool: Sql;
     approvals: Pick<Approvals, "keyFor">;
     warn: (error: unknown) => void;
+    /** The monotonic clock of this process. */
+    nowMs: () => number;
   }) {
     this.#pool = deps.pool;
     this.#approvals = deps.approvals;
     this.#warn = deps.warn;
-    this.#marks = new Coalescer((calls) => markDelivered(this.#pool, calls), GROUPS);
+    this.#nowMs = deps.nowMs;
+    this.#marks = new Coalescer((calls) => markDelivered(this.#pool, calls, this.#nowMs()), GROUPS);
   }
 
   /** The intermediary that sent this request of the process to itself, if one did. */
@@ -99,7 +103,7 @@ export class LostResponses {
     const approval = requestApproval && (await this.#approvals.keyFor(subjectId, bodyHash));
     const key = approval ? approval.key : generatedKey();
     const ref: IdempotencyRef = { subjectId, route, bodyHash, key, ...cancelableBy(between) };
-    const cameAtMs = between?.cameAtMs ?? performance.now() - reply.elapsedTime;
+    const cameAtMs = between?.cameAtMs ?? this.#nowMs() - reply.elapsedTime;
     const joins = { cameAtMs, isGone: between?.isGone ?? (() => reply.raw.destroyed) };
     if (approval && approval.isKnown) {
       // Unless the call was paid without the approval before, and that response was not delivered.
@@ -117,7 +121,7 @@ export class LostResponses {
 
   /** The key of the earlier call to join: its response was not delivered before this call came. */
   async earlierCall(ref: IdempotencyRef, joins: JoiningCall): Promise<string | undefined> {
-    const startedMs = performance.now();
+    const startedMs = this.#nowMs();
     const row = await findEarlier(this.#pool, ref);
     if (!row) return undefined;
     const { key, deliveredAgoMs } = row;
@@ -129,7 +133,7 @@ export class LostResponses {
       return this.earlierCall(ref, joins);
     }
     // Delivered by another process: at this time at the latest, however long the database took.
-    const deliveredAtMs = own?.atMs ?? performance.now() - deliveredAgoMs - TOLERANCE_MS;
+    const deliveredAtMs = own?.atMs ?? this.#nowMs() - deliveredAgoMs - TOLERANCE_MS;
     if (deliveredAtMs > joins.cameAtMs) return key;
     joins.deliveredKey = key;
     return undefined;
@@ -139,11 +143,11 @@ export class LostResponses {
   noteDelivered(ref: IdempotencyRef): void {
     const key = ref.joins?.answeredBy;
     if (key === undefined) return;
-    const atMs = performance.now();
+    const atMs = this.#nowMs();
     const own: OwnDelivery = { atMs, storedAtMs: Infinity, storing: Promise.resolve() };
     own.storing = this.#mark({ ref, key, atMs })
       .catch(this.#warn)
-      .finally(() => (own.storedAtMs = performance.now()));
+      .finally(() => (own.storedAtMs = this.#nowMs()));
     this.#delivered.set(key, own);
     for (const [old, delivered] of this.#delivered) {
       if (atMs - delivered.atMs < REMEMBERED_MS) break;
@@ -165,7 +169,7 @@ export class LostResponses {
       ref.route,
       key,
       ref.call,
-      performance.now() - atMs,
+      this.#nowMs() - atMs,
     ]);
   }
 }
@@ -196,7 +200,11 @@ async function findEarlier(sql: Sql, ref: IdempotencyRef): Promise<EarlierCall |
 }
 
 /** A row that is locked is being marked already and is skipped. */
-async function markDelivered(sql: Sql, delivered: readonly DeliveredCall[]): Promise<void[]> {
+async function markDelivered(
+  sql: Sql,
+  delivered: readonly DeliveredCall[],
+  nowMs: number,
+): Promise<void[]> {
   // SQL: with every response to a call without a key, in groups when several are delivered at once.
   await sql.query({
     name: "calls-delivered",
@@ -210,7 +218,7 @@ async function markDelivered(sql: Sql, delivered: readonly DeliveredCall[]): Pro
       delivered.map(({ ref }) => ref.subjectId),
       delivered.map(({ ref }) => ref.route),
       delivered.map(({ key }) => key),
-      delivered.map(({ atMs }) => performance.now() - atMs),
+      delivered.map(({ atMs }) => nowMs - atMs),
     ],
   });
   return delivered.map(() => undefined);

@@ -11,13 +11,15 @@ import {
   concat,
   bytesToHex,
   type Address,
-  type Hex,
 } from "viem";
 import {
+  addressTopic,
   addressWord,
+  rsWords,
   selectorDigits,
   uintOf,
   uintWord,
+  vWord,
   type ContractCall,
 } from "../../core/abi.ts";
 import type { Authorization, AuthorizationRef } from "../../core/authorization.ts";
@@ -81,7 +83,7 @@ export const allowance: Relaying = {
     calls: () => [
       {
         target: asset,
-        data: `0x${PERMIT}${addressWord(from)}${addressWord(to)}${uintWord(value)}${uintWord(validBefore - 1n)}${vrs(signature)}`,
+        data: `0x${PERMIT}${addressWord(from)}${addressWord(to)}${uintWord(value)}${uintWord(validBefore - 1n)}${vWord(signature)}${rsWords(signature)}`,
       },
     ],
     isPlainKey: true,
@@ -100,7 +102,7 @@ export const allowance: Relaying = {
   traceOf: ({ asset, from }) => `${asset} ${from} allowance`.toLowerCase(),
   endFilter: ({ asset, from, to }) => ({
     address: asset,
-    topics: [[APPROVAL], topicOf(from), topicOf(to)],
+    topics: [[APPROVAL], addressTopic(from), addressTopic(to)],
   }),
   explainRevert: (text) => ({
     reason: "unexpected_settle_error",
@@ -116,17 +118,11 @@ function countOf({ terms }: AuthorizationRef): bigint {
   return BigInt(terms.count);
 }
 
-const topicOf = (address: string): Hex => `0x${addressWord(address)}`;
-
 const isApproved =
   ({ asset, from, to, value }: ExpectedTransfer) =>
   (log: { address: string; topics: string[]; data: string }): boolean =>
     log.address.toLowerCase() === asset.toLowerCase() &&
     log.topics[0] === APPROVAL &&
-    log.topics[1]?.toLowerCase() === topicOf(from) &&
-    log.topics[2]?.toLowerCase() === topicOf(to) &&
+    log.topics[1]?.toLowerCase() === addressTopic(from) &&
+    log.topics[2]?.toLowerCase() === addressTopic(to) &&
     BigInt(log.data) === value;
-
-/** A 65-byte signature of our own key: v is 27 or 28. */
-const vrs = (signature: Hex): string =>
-  uintWord(Number.parseInt(signature.slice(130), 16)) + signature.slice(2, 130);

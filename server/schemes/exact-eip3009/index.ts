@@ -1,15 +1,15 @@
 /** Scheme `exact` over EIP-3009: the payer signs a transfer of the token itself, and anyone may relay it. */
-import { getAddress, type Address, type Hex } from "viem";
+import { bytesToHex, getAddress, type Address, type Hex } from "viem";
 import { EXACT_EIP3009 } from "../../../packages/paywall/src/scheme.ts";
 import { uintOf } from "../../core/abi.ts";
 import type { SignedAuthorization, Authorization } from "../../core/authorization.ts";
-import { parseEcdsa, signerOf, unwrapSignature } from "../../core/signatures.ts";
+import { isKeySignature, signatureOfKey, unwrapSignature } from "../../core/signatures.ts";
 import { tokenDomainOf, type NetworkFacts } from "../../core/networks.ts";
 import {
   checksummed,
   contradiction,
-  findServed,
   invalid,
+  readNetwork,
   readSellerTerms,
   refuse,
   type Scheme,
@@ -23,7 +23,6 @@ import {
 import {
   authorizationStateCalldata,
   cancelCalldata,
-  isKeySignature,
   transferCalldata,
   cancelDigest,
   transferDigest,
@@ -41,7 +40,6 @@ export const exactEip3009: Scheme<ExactPayment> = {
   ...EXACT_EIP3009,
   versions: [1, 2],
 
-  recognizes: ({ payload }) => !("permit2Authorization" in payload),
   read: (parts, { networks }) => readExactPayment(exactEip3009, parts, networks),
   examine,
   checkTerms,
@@ -102,12 +100,8 @@ function examine(payment: ExactPayment): { digest: Hex; ecdsa: Hex | undefined }
     verifyingContract: authorization.asset,
   };
   const digest = transferDigest(domain, authorization);
-  const signature = parseEcdsa(payment.signature);
-  const isPayers = signature !== undefined && signerOf(digest, signature) === authorization.from;
-  return {
-    digest: `0x${Buffer.from(digest).toString("hex")}`,
-    ecdsa: isPayers ? signature.hex : undefined,
-  };
+  const ecdsa = signatureOfKey(digest, payment.signature, authorization.from);
+  return { digest: bytesToHex(digest), ecdsa };
 }
 
 /**
@@ -171,17 +165,15 @@ function readExactPayment(
   const { name: domainName, version: domainVersion } = extra;
   if (!isText(domainName) || !isText(domainVersion))
     return refuse("invalid_exact_evm_missing_eip712_domain", payer);
-  const networkName = requirements["network"];
-  if (typeof networkName !== "string" || accepted["network"] !== networkName)
-    return refuse("invalid_exact_evm_network_mismatch", payer);
-  const network = findServed(version, networkName, networks);
-  if (!network) return refuse("invalid_network", payer);
-
-  const required = readSellerTerms(parts);
-  if ("reason" in required) return { ...required, ...(payer && { payer }) };
+  const reasonMismatch = "invalid_exact_evm_network_mismatch";
+  const agreed = readNetwork(parts, networks, { payer, reasonMismatch });
+  if ("reason" in agreed) return agreed;
+  const { network, networkName } = agreed;
+  const required = readSellerTerms(parts, payer, false);
+  if ("reason" in required) return required;
   const { asset, payTo, amountAtomic } = required;
-  const signed = readAuthorization(authorization);
-  if ("reason" in signed) return { ...signed, ...(payer && { payer }) };
+  const signed = readAuthorization(authorization, payer);
+  if ("reason" in signed) return signed;
   if (typeof signature !== "string") return invalid("payload.signature must be a string.", payer);
   return {
     isValid: true,
@@ -204,22 +196,23 @@ function readExactPayment(
 
 type Signed = Omit<Authorization, "chainId" | "asset">;
 
-function readAuthorization(fields: Fields): Signed | Refusal {
+function readAuthorization(fields: Fields, payer: Address | undefined): Signed | Refusal {
   const from = parseAddress(fields["from"]);
   if (!from.ok) return invalid(`authorization.from ${from.reason}.`);
   const to = parseAddress(fields["to"]);
-  if (!to.ok) return invalid(`authorization.to ${to.reason}.`);
+  if (!to.ok) return invalid(`authorization.to ${to.reason}.`, payer);
   const value = parseAtomic(fields["value"]);
   const validAfter = parseAtomic(fields["validAfter"]);
   const validBefore = parseAtomic(fields["validBefore"]);
   if (value === undefined || validAfter === undefined || validBefore === undefined) {
     return invalid(
       "authorization.value, validAfter and validBefore must be decimal strings of a uint256.",
+      payer,
     );
   }
   const { nonce } = fields;
   if (typeof nonce !== "string" || !/^0x[0-9a-fA-F]{64}$/.test(nonce))
-    return invalid("authorization.nonce must be 0x and 64 hexadecimal digits.");
+    return invalid("authorization.nonce must be 0x and 64 hexadecimal digits.", payer);
   return {
     from: from.address,
     to: to.address,
@@ -247,10 +240,12 @@ export function checkTerms(
   const { payer, acceptedMismatch, authorization } = payment;
   if (authorization.to !== payment.payTo || acceptedMismatch === "payTo")
     return refuse("invalid_exact_evm_recipient_mismatch", payer);
-  if (nowSeconds !== undefined && authorization.validBefore < nowSeconds + MIN_LIFETIME_SECONDS)
-    return refuse("invalid_exact_evm_payload_authorization_valid_before", payer);
-  if (nowSeconds !== undefined && authorization.validAfter > nowSeconds)
-    return refuse("invalid_exact_evm_payload_authorization_valid_after", payer);
+  if (nowSeconds !== undefined) {
+    if (authorization.validBefore < nowSeconds + MIN_LIFETIME_SECONDS)
+      return refuse("invalid_exact_evm_payload_authorization_valid_before", payer);
+    if (authorization.validAfter > nowSeconds)
+      return refuse("invalid_exact_evm_payload_authorization_valid_after", payer);
+  }
   if (authorization.value !== payment.amountAtomic || acceptedMismatch === "amount") {
     const reason =
       payment.version === 2
@@ -271,7 +266,7 @@ export function explainFailure(payment: ExactPayment, found: Diagnosis): Refusal
     return refuse("invalid_exact_evm_token_name_mismatch", payer);
   if (payment.domainVersion !== network.usdc.version)
     return refuse("invalid_exact_evm_token_version_mismatch", payer);
-  if (found.balanceAtomic !== undefined && found.balanceAtomic < payment.amountAtomic)
+  if ((found.balanceAtomic ?? payment.amountAtomic) < payment.amountAtomic)
     return refuse("invalid_exact_evm_insufficient_balance", payer);
   if (found.revert === undefined)
     return refuse("invalid_exact_evm_transaction_simulation_failed", payer);

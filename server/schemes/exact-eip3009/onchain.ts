@@ -11,11 +11,21 @@ import {
   hexToBytes,
   toEventSelector,
 } from "viem";
-import { type RpcLog, addressWord, bytesTail, selectorDigits, uintWord } from "../../core/abi.ts";
+import {
+  type RpcLog,
+  addressTopic,
+  addressWord,
+  bytesTail,
+  rsWords,
+  selectorDigits,
+  uintWord,
+  vWord,
+} from "../../core/abi.ts";
 import type { Authorization, AuthorizationRef, Nonce } from "../../core/authorization.ts";
 import { keccak } from "../../core/keccak.ts";
 import { type NetworkFacts, type TokenDomain, tokenDomainOf } from "../../core/networks.ts";
 import { LastKnown } from "../../core/shared-answers.ts";
+import { isKeySignature } from "../../core/signatures.ts";
 import type { Reason, AuthorizationOutcome, ExpectedTransfer, RevertMeaning } from "../scheme.ts";
 
 const TYPE_HASH = keccak(
@@ -92,17 +102,11 @@ const CANCEL_BYTES = selectorDigits("cancelAuthorization(address,bytes32,bytes)"
 const AUTHORIZATION_STATE = selectorDigits("authorizationState(address,bytes32)");
 
 /**
- * 65 bytes with v 27 or 28: a plain key's signature. The (v, r, s) form of the call accepts it for less gas,
- * and the token restores the same 65 bytes if the payer is a contract.
- * Every other signature is passed as unchanged bytes: with v 0 or 1, only the wallet knows what it means
- * (approved hashes, for example). An ordinary account's v of 0 or 1 is normalized to 27 or 28 only where the
- * payer is recovered.
+ * The (v, r, s) form of the call accepts a plain key's signature for less gas, and the token restores the same 65
+ * bytes if the payer is a contract. Every other signature is passed as unchanged bytes. An ordinary account's v of 0 or
+ * 1 is normalized to 27 or 28 only where the payer is recovered.
  */
-export const isKeySignature = (signature: Hex): boolean =>
-  signature.length === 132 && /1[bc]$/i.test(signature);
-
-const vrs = (signature: Hex): string =>
-  uintWord(Number.parseInt(signature.slice(130), 16)) + signature.slice(2, 130);
+const vrs = (signature: Hex): string => vWord(signature) + rsWords(signature);
 
 /** The only encoder of a transfer: what a check simulates is, byte for byte, what is sent. */
 export function transferCalldata(authorization: Authorization, signature: Hex): Hex {
@@ -132,19 +136,15 @@ export const AUTHORIZATION_USED = toEventSelector("AuthorizationUsed(address,byt
 export const AUTHORIZATION_CANCELED = toEventSelector("AuthorizationCanceled(address,bytes32)");
 export const TRANSFER = toEventSelector("Transfer(address,address,uint256)");
 
-const topicOf = (address: string): Hex => `0x${addressWord(address)}`;
-
 /** The events that end an authorization. */
 export const endFilter = ({ asset, from, nonce }: AuthorizationRef) => ({
   address: asset,
-  topics: [[AUTHORIZATION_USED, AUTHORIZATION_CANCELED], topicOf(from), nonce as Hex],
+  topics: [[AUTHORIZATION_USED, AUTHORIZATION_CANCELED], addressTopic(from), nonce as Hex],
 });
-
-const isUse = (log: RpcLog): boolean => log.topics[0] === AUTHORIZATION_USED;
 
 interface TokenLogs {
   own: RpcLog[];
-  /** The index in `own` of the first use of each authorization, by `keyOf`. */
+  /** The index in `own` of the use of each authorization, by `keyOf`. */
   usedAt: Map<string, number>;
   canceled: Set<string>;
 }
@@ -165,7 +165,7 @@ function logsOf(logs: readonly RpcLog[], asset: string): TokenLogs {
   const canceled = new Set<string>();
   for (const [index, log] of own.entries()) {
     const key = keyOf(log.topics[1], log.topics[2]);
-    if (isUse(log) && !usedAt.has(key)) usedAt.set(key, index);
+    if (log.topics[0] === AUTHORIZATION_USED) usedAt.set(key, index);
     if (log.topics[0] === AUTHORIZATION_CANCELED) canceled.add(key);
   }
   const found = { own, usedAt, canceled };
@@ -184,18 +184,16 @@ export function outcomeIn(
   logs: readonly RpcLog[],
   expected: ExpectedTransfer,
 ): AuthorizationOutcome {
-  const from = topicOf(expected.from);
+  const from = addressTopic(expected.from);
   const { own, usedAt, canceled } = logsOf(logs, expected.asset.toLowerCase());
   const key = keyOf(from, expected.nonce);
   const used = usedAt.get(key);
   if (used === undefined) return canceled.has(key) ? "canceled" : "untouched";
-  let next = used + 1;
-  while (next < own.length && own[next]?.topics[0] !== TRANSFER) next += 1;
-  const transfer = own[next];
+  const transfer = own.slice(used + 1).find(({ topics }) => topics[0] === TRANSFER);
   const isExpected =
     transfer !== undefined &&
     transfer.topics[1]?.toLowerCase() === from &&
-    transfer.topics[2]?.toLowerCase() === topicOf(expected.to) &&
+    transfer.topics[2]?.toLowerCase() === addressTopic(expected.to) &&
     BigInt(transfer.data) === expected.value;
   return isExpected ? "paid" : "used_otherwise";
 }

@@ -3,6 +3,7 @@
  * payee; anyone may relay it.
  */
 import { getAddress } from "viem";
+import { EXACT_PERMIT2 } from "../../../packages/paywall/src/scheme.ts";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
 import type { Scheme } from "../scheme.ts";
 import {
@@ -12,12 +13,7 @@ import {
   spendingDigest,
   type Spending,
 } from "../permit2/onchain.ts";
-import {
-  authorizePermit2,
-  permit2Parts,
-  TRANSFER_METHOD,
-  whyNotThroughPermit2,
-} from "../permit2/parts.ts";
+import { authorizePermit2, permit2Parts, whyNotThroughPermit2 } from "../permit2/parts.ts";
 import { outcomeIn, unreadIn } from "../permit2/traces.ts";
 import {
   checkPayee,
@@ -29,12 +25,12 @@ import {
 } from "../permit2/reading.ts";
 
 export const exactPermit2: Scheme<Permit2Payment> = {
+  ...EXACT_PERMIT2,
   ...permit2Parts({
     proxy: EXACT_PROXY,
     reasonFailed: "invalid_exact_evm_transaction_failed",
     spendingOf,
   }),
-  name: "exact",
 
   read: (parts, checkContext) =>
     readPermit2Payment(
@@ -44,8 +40,11 @@ export const exactPermit2: Scheme<Permit2Payment> = {
         reasonScheme: "unsupported_payload_type",
         reasonNetwork: "invalid_exact_evm_network_mismatch",
         mayChargeNothing: false,
-        own: (_witness, { maximum }) => ({ upto: undefined, value: maximum }),
-        terms: (_spending, permit) => ({ scheme: "exact-permit2", ...(permit && { permit }) }),
+        own: ({ maximum, permit }) => ({
+          upto: undefined,
+          value: maximum,
+          terms: { scheme: "exact-permit2", ...(permit && { permit }) },
+        }),
       },
       parts,
       checkContext,
@@ -70,11 +69,6 @@ export const exactPermit2: Scheme<Permit2Payment> = {
   whyNotPayable: (extra) => whyNotThroughPermit2(extra, EXACT_PROXY),
   authorize: (wanted) => authorizePermit2(wanted, { scheme: "exact-permit2" }),
   proofPayload,
-  requirementExtra: ({ usdc }) => ({
-    name: usdc.name,
-    version: usdc.version,
-    assetTransferMethod: TRANSFER_METHOD,
-  }),
 };
 
 function spendingOf(authorization: Authorization): Spending {

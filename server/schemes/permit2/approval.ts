@@ -40,32 +40,45 @@ interface Bound {
   readonly amount: bigint;
 }
 
-const FIELDS = ["from", "asset", "spender", "amount", "signedTransaction", "version"] as const;
+type Form = (text: string) => boolean;
+export const isAddressText: Form = (text) => /^0x[a-f0-9]{40}$/.test(text);
+export const isVersionText: Form = (text) => /^[0-9]+(\.[0-9]+)*$/.test(text);
+
+/**
+ * The fields that a client adds to an extension when it signs, in lower case. Undefined if one is missing: the server's
+ * announcement has none of them, and a client that did not sign does not add them.
+ */
+export function readSigned<Name extends string>(
+  extension: unknown,
+  forms: Readonly<Record<Name, Form>>,
+): { isWellFormed: boolean; texts: Record<Name, string> } | undefined {
+  const info = isRecord(extension) ? extension["info"] : undefined;
+  const names = Object.keys(forms) as Name[];
+  if (!isRecord(info) || names.some((name) => !info[name])) return undefined;
+  const texts = {} as Record<Name, string>;
+  for (const name of names) {
+    const value = info[name];
+    texts[name] = typeof value === "string" ? value.toLowerCase() : "";
+  }
+  return { isWellFormed: names.every((name) => forms[name](texts[name])), texts };
+}
 
 /** Undefined on networks where we do not send approvals, or if the client did not sign one. */
 export function readApproval(
   { extensions }: PresentedParts,
   network: NetworkFacts,
 ): Approval | undefined {
-  const extension = network.sendsApprovals ? extensions[APPROVAL_EXTENSION] : undefined;
-  const info = isRecord(extension) ? extension["info"] : undefined;
-  if (!isRecord(info) || FIELDS.some((name) => !info[name])) return undefined;
-  const text = (name: (typeof FIELDS)[number]): string => {
-    const value = info[name];
-    return typeof value === "string" ? value : "";
-  };
-  const addresses = [text("from"), text("asset"), text("spender")];
-  return {
-    isWellFormed:
-      addresses.every((address) => /^0x[a-fA-F0-9]{40}$/.test(address)) &&
-      /^[0-9]+$/.test(text("amount")) &&
-      /^0x[a-fA-F0-9]+$/.test(text("signedTransaction")) &&
-      /^[0-9]+(\.[0-9]+)*$/.test(text("version")),
-    from: text("from").toLowerCase(),
-    asset: text("asset").toLowerCase(),
-    spender: text("spender").toLowerCase(),
-    raw: text("signedTransaction").toLowerCase() as Hex,
-  };
+  const signed = readSigned(network.sendsApprovals && extensions[APPROVAL_EXTENSION], {
+    from: isAddressText,
+    asset: isAddressText,
+    spender: isAddressText,
+    amount: (text) => /^[0-9]+$/.test(text),
+    signedTransaction: (text) => /^0x[a-f0-9]+$/.test(text),
+    version: isVersionText,
+  });
+  if (!signed) return undefined;
+  const { from, asset, spender, signedTransaction } = signed.texts;
+  return { isWellFormed: signed.isWellFormed, from, asset, spender, raw: signedTransaction as Hex };
 }
 
 /** Far more than an approval needs; longer ones are not parsed. */
@@ -83,16 +96,16 @@ export function checkApproval(approval: Approval, bound: Bound): Refusal | Payer
   if (approval.asset !== bound.asset) return refuse("erc20_approval_asset_mismatch", payer);
   if (approval.spender !== PERMIT2.toLowerCase())
     return refuse("erc20_approval_spender_not_permit2", payer);
-  const tx = parse(approval.raw);
-  if (!tx) return refuse("erc20_approval_tx_parse_failed", payer);
+  const parsed = parse(approval.raw);
+  if (!parsed) return refuse("erc20_approval_tx_parse_failed", payer);
+  const { tx, signer } = parsed;
   if (tx.to?.toLowerCase() !== bound.asset) return refuse("erc20_approval_tx_wrong_target", payer);
   const data = (tx.data ?? "0x").toLowerCase();
   if (!data.startsWith(APPROVE)) return refuse("erc20_approval_tx_wrong_selector", payer);
   const words = data.slice(APPROVE.length);
   if (words.length < 2 * ARGUMENT) return refuse("erc20_approval_tx_invalid_calldata", payer);
-  if (words.slice(0, ARGUMENT) !== addressWord(PERMIT2.toLowerCase()))
+  if (words.slice(0, ARGUMENT) !== addressWord(PERMIT2))
     return refuse("erc20_approval_tx_wrong_spender", payer);
-  const signer = signerOf(tx);
   if (signer === undefined) return refuse("erc20_approval_tx_invalid_signature", payer);
   if (signer !== bound.from) return refuse("erc20_approval_tx_signer_mismatch", payer);
   const why = whyUseless(tx, words, bound);
@@ -109,30 +122,22 @@ export function checkApproval(approval: Approval, bound: Bound): Refusal | Payer
 
 type Parsed = ReturnType<typeof parseTransaction>;
 
-function parse(raw: Hex): Parsed | undefined {
+function parse(raw: Hex): { tx: Parsed; signer: Address | undefined } | undefined {
   if (raw.length > MAX_RAW_CHARS) return undefined;
   try {
-    return parseTransaction(raw as TransactionSerialized);
+    const tx = parseTransaction(raw as TransactionSerialized);
+    return { tx, signer: signerOf(tx) };
   } catch {
     return undefined;
   }
 }
 
 /** Lower case; undefined without a valid signature. */
-function signerOf(tx: Parsed): Address | undefined {
-  const { r, s, v, yParity, ...unsigned } = tx;
-  if (r === undefined || s === undefined) return undefined;
-  // With EIP-155, v is twice the chain id plus 35 or 36; before it, 27 or 28. In both, an odd v means parity
-  // zero.
-  const parity = yParity ?? Number(v !== undefined && v % 2n === 0n);
-  try {
-    const digits = (word: Hex): string => word.slice(2).padStart(ARGUMENT, "0");
-    const signature = parseEcdsa(`0x${digits(r)}${digits(s)}${parity === 1 ? "1c" : "1b"}`);
-    const digest = keccak256(serializeTransaction(unsigned as TransactionSerializable));
-    return signature && recoverSigner(hexToBytes(digest), signature);
-  } catch {
-    return undefined;
-  }
+function signerOf({ r, s, v: _v, yParity, ...unsigned }: Parsed): Address | undefined {
+  const digits = (word: Hex = "0x"): string => word.slice(2).padStart(ARGUMENT, "0");
+  const signature = parseEcdsa(`0x${digits(r)}${digits(s)}${yParity === 1 ? "1c" : "1b"}`);
+  const digest = keccak256(serializeTransaction(unsigned as TransactionSerializable));
+  return signature && recoverSigner(hexToBytes(digest), signature);
 }
 
 /** What the reference's checks leave to the chain: an approval that would not allow the payment. */

@@ -15,9 +15,11 @@ import {
 import {
   addressWord,
   bytesTail,
+  rsWords,
   selectorDigits,
   uintOf,
   uintWord,
+  vWord,
   type CallResult,
   type ContractCall,
 } from "../../core/abi.ts";
@@ -31,29 +33,37 @@ export interface Proxy {
   readonly address: Address;
   readonly settle: string;
   readonly settleWithPermit: string;
+  /** The type hashes of what the payer signs, and of the part that only the proxy knows. */
+  readonly signedType: string;
   readonly witnessType: string;
 }
 
 const PERMIT = "((address,uint256),uint256,uint256)";
 const EIP2612 = "(uint256,uint256,bytes32,bytes32,uint8)";
+const TOKEN_PERMISSIONS = "TokenPermissions(address token,uint256 amount)";
+const hashed = (text: string): string => keccak256(toBytes(text)).slice(2);
 
-export const EXACT_PROXY: Proxy = {
-  address: "0x402085c248EeA27D92E8b30b2C58ed07f9E20001",
-  settle: selectorDigits(`settle(${PERMIT},address,(address,uint256),bytes)`),
-  settleWithPermit: selectorDigits(
-    `settleWithPermit(${EIP2612},${PERMIT},address,(address,uint256),bytes)`,
+const proxyAt = (address: Address, spent: string, witnessType: string): Proxy => ({
+  address,
+  settle: selectorDigits(`settle(${PERMIT},${spent},bytes)`),
+  settleWithPermit: selectorDigits(`settleWithPermit(${EIP2612},${PERMIT},${spent},bytes)`),
+  signedType: hashed(
+    `PermitWitnessTransferFrom(TokenPermissions permitted,address spender,uint256 nonce,uint256 deadline,Witness witness)${TOKEN_PERMISSIONS}${witnessType}`,
   ),
-  witnessType: "Witness(address to,uint256 validAfter)",
-};
+  witnessType: hashed(witnessType),
+});
 
-export const UPTO_PROXY: Proxy = {
-  address: "0x4020A4f3b7b90ccA423B9fabCc0CE57C6C240002",
-  settle: selectorDigits(`settle(${PERMIT},uint256,address,(address,address,uint256),bytes)`),
-  settleWithPermit: selectorDigits(
-    `settleWithPermit(${EIP2612},${PERMIT},uint256,address,(address,address,uint256),bytes)`,
-  ),
-  witnessType: "Witness(address to,address facilitator,uint256 validAfter)",
-};
+export const EXACT_PROXY = proxyAt(
+  "0x402085c248EeA27D92E8b30b2C58ed07f9E20001",
+  "address,(address,uint256)",
+  "Witness(address to,uint256 validAfter)",
+);
+
+export const UPTO_PROXY = proxyAt(
+  "0x4020A4f3b7b90ccA423B9fabCc0CE57C6C240002",
+  "uint256,address,(address,address,uint256)",
+  "Witness(address to,address facilitator,uint256 validAfter)",
+);
 
 /** The fields of a payment, as both proxies name them. */
 export interface Spending {
@@ -71,8 +81,6 @@ export interface Spending {
     | {
         readonly facilitator: Address;
         readonly amount: bigint;
-        /** The account is one of our relayers. */
-        readonly isOurs: boolean;
       }
     | undefined;
 }
@@ -91,20 +99,7 @@ export const deadlineOf = ({ validBefore }: Pick<Authorization, "validBefore">):
 export const permitOf = (terms: Authorization["terms"]): TokenPermit | undefined =>
   terms && "permit" in terms ? terms.permit : undefined;
 
-const hashed = (text: string): string => keccak256(toBytes(text)).slice(2);
-const TOKEN_PERMISSIONS = "TokenPermissions(address token,uint256 amount)";
 const TOKEN_PERMISSIONS_HASH = hashed(TOKEN_PERMISSIONS);
-const typeHashes = new Map(
-  [EXACT_PROXY, UPTO_PROXY].map(({ address, witnessType }) => [
-    address,
-    {
-      witness: hashed(witnessType),
-      permit: hashed(
-        `PermitWitnessTransferFrom(TokenPermissions permitted,address spender,uint256 nonce,uint256 deadline,Witness witness)${TOKEN_PERMISSIONS}${witnessType}`,
-      ),
-    },
-  ]),
-);
 const separators = new Map<number, Hex>();
 
 function separatorOf(chainId: number): Hex {
@@ -122,14 +117,12 @@ const witnessWords = ({ to, validAfter, upto }: Spending): string =>
 /** The 32-byte digest to sign or to recover the signer from. */
 export function spendingDigest(chainId: number, spending: Spending): Uint8Array {
   const { proxy, token, maximum, nonce, deadline } = spending;
-  const types = typeHashes.get(proxy.address);
-  if (!types) throw new Error(`${proxy.address} is no proxy of Permit2`);
   const permitted = keccak256(
     `0x${TOKEN_PERMISSIONS_HASH}${addressWord(token)}${uintWord(maximum)}`,
   );
-  const witness = keccak256(`0x${types.witness}${witnessWords(spending)}`);
+  const witness = keccak256(`0x${proxy.witnessType}${witnessWords(spending)}`);
   const struct = keccak256(
-    `0x${types.permit}${permitted.slice(2)}${addressWord(proxy.address)}${uintWord(nonce)}${uintWord(deadline)}${witness.slice(2)}`,
+    `0x${proxy.signedType}${permitted.slice(2)}${addressWord(proxy.address)}${uintWord(nonce)}${uintWord(deadline)}${witness.slice(2)}`,
   );
   return hexToBytes(keccak256(concat(["0x1901", separatorOf(chainId), struct])));
 }
@@ -163,12 +156,8 @@ export function settleCall(
 }
 
 /** The signature has 65 bytes; reading.ts enforces that. */
-function permitWords({ amount, deadline, signature }: TokenPermit): string {
-  const v = Number.parseInt(signature.slice(130), 16);
-  return (
-    uintWord(BigInt(amount)) + uintWord(BigInt(deadline)) + signature.slice(2, 130) + uintWord(v)
-  );
-}
+const permitWords = ({ amount, deadline, signature }: TokenPermit): string =>
+  uintWord(BigInt(amount)) + uintWord(BigInt(deadline)) + rsWords(signature) + vWord(signature);
 
 const NONCE_BITMAP = selectorDigits("nonceBitmap(address,uint256)");
 

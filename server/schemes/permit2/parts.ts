@@ -2,10 +2,11 @@
  * The common parts of the schemes over Permit2: everything except what is signed, what is charged, and who may
  * send it.
  */
-import { isAddressEqual, type Address } from "viem";
+import type { Address } from "viem";
 import type { Authorization, SchemeTerms, SignedAuthorization } from "../../core/authorization.ts";
 import { parseAddress, quoted } from "../../core/foreign-text.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
+import { isKeySignature } from "../../core/signatures.ts";
 import type { Fields, Reason, Scheme, TransferPlan, WantedPayment } from "../scheme.ts";
 import {
   diagnosisCalls,
@@ -25,13 +26,11 @@ import {
   examinePermit2,
   explainPermit2Failure,
   payerApprovalOf,
-  hasPermit2Payload,
   permit2Extensions,
   type Permit2Payment,
 } from "./reading.ts";
 import { endFilter } from "./traces.ts";
 
-export const TRANSFER_METHOD = "permit2";
 /**
  * Upper bound: first payment to a new payee, with a first write to a nonce bitmap word, and a lowered
  * allowance.
@@ -48,10 +47,9 @@ export function permit2Parts(own: {
 }) {
   const revert: Scheme["explainRevert"] = (text) => explainRevert(text, own.reasonFailed);
   return {
-    transferMethod: TRANSFER_METHOD,
     versions: [2],
     supportedExtensions: permit2Extensions,
-    recognizes: hasPermit2Payload,
+    recognizes: ({ payload }) => "permit2Authorization" in payload,
     examine: examinePermit2,
     payerApproval: payerApprovalOf,
     diagnosisCalls: (ref) => diagnosisCalls(own.proxy, ref),
@@ -64,7 +62,7 @@ export function permit2Parts(own: {
       const permit = permitOf(terms);
       return {
         calls: () => [settleCall(own.spendingOf(authorization), signature, permit)],
-        isPlainKey: signature.length === 132 && /1[bc]$/i.test(signature),
+        isPlainKey: isKeySignature(signature),
         deployment: undefined,
         keyGas: KEY_GAS + (permit ? PERMIT_GAS : 0n),
         sender: own.senderOf?.(authorization),
@@ -87,26 +85,27 @@ export function permit2Parts(own: {
 /**
  * Fields in which a seller may name the contract it expects to be paid through. Another contract is not paid.
  */
-const CONTRACTS: Record<string, (proxy: Proxy) => Address> = {
-  spender: ({ address }) => address,
-  proxy: ({ address }) => address,
-  proxyAddress: ({ address }) => address,
-  permit2Proxy: ({ address }) => address,
-  permit2: () => PERMIT2,
-  permit2Address: () => PERMIT2,
-  verifyingContract: () => PERMIT2,
+const CONTRACTS: Readonly<Record<string, "proxy" | "Permit2">> = {
+  spender: "proxy",
+  proxy: "proxy",
+  proxyAddress: "proxy",
+  permit2Proxy: "proxy",
+  permit2: "Permit2",
+  permit2Address: "Permit2",
+  verifyingContract: "Permit2",
 };
 
 export function whyNotThroughPermit2(extra: Fields, proxy: Proxy): string | undefined {
   const { assetTransferMethod } = extra;
   if (assetTransferMethod !== undefined && assetTransferMethod !== "permit2")
     return `transfer method ${quoted(assetTransferMethod)} is not supported`;
-  for (const [name, contractOf] of Object.entries(CONTRACTS)) {
+  for (const [name, contract] of Object.entries(CONTRACTS)) {
     const named = extra[name];
     if (named === undefined) continue;
+    const own = contract === "proxy" ? proxy.address : PERMIT2;
     const parsed = parseAddress(named);
-    if (!parsed.ok || !isAddressEqual(parsed.address, contractOf(proxy)))
-      return `extra.${name} ${quoted(named)} is not the contract that this scheme uses (${contractOf(proxy)})`;
+    if (!parsed.ok || parsed.address !== own.toLowerCase())
+      return `extra.${name} ${quoted(named)} is not the contract that this scheme uses (${own})`;
   }
   return undefined;
 }

@@ -8,12 +8,12 @@ import { isRecord, parseAddress } from "../../core/foreign-text.ts";
 import { checksummedAddress } from "../../core/keccak.ts";
 import { parseAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
-import { parseEcdsa, signerOf, unwrapSignature } from "../../core/signatures.ts";
+import { signatureOfKey, unwrapSignature } from "../../core/signatures.ts";
 import {
   checksummed,
   contradiction,
-  findServed,
   invalid,
+  readNetwork,
   readSellerTerms,
   refuse,
   type SellerTerms,
@@ -29,7 +29,15 @@ import {
 } from "../scheme.ts";
 import { PERMIT2, spendingDigest, storedNonce, type Proxy, type Spending } from "./onchain.ts";
 import { uintOf } from "../../core/abi.ts";
-import { APPROVAL_EXTENSION, checkApproval, readApproval, type Approval } from "./approval.ts";
+import {
+  APPROVAL_EXTENSION,
+  checkApproval,
+  isAddressText,
+  isVersionText,
+  readApproval,
+  readSigned,
+  type Approval,
+} from "./approval.ts";
 
 export interface Permit2Payment extends Payment {
   readonly spending: Spending;
@@ -40,6 +48,8 @@ export interface Permit2Payment extends Payment {
   /** Undefined if the token's permit was sent too: then the permit is used. */
   readonly approval: Approval | undefined;
   readonly purpose: CheckContext["purpose"];
+  /** Only for `upto`: one of our accounts may send it. */
+  readonly isOurs: boolean | undefined;
 }
 
 /** The token's permit (EIP-2612) as the payload contains it, not verified yet. */
@@ -58,16 +68,21 @@ interface Reading {
   readonly reasonNetwork: Reason;
   readonly mayChargeNothing: boolean;
   /** The scheme's own part of the payment: the charged amount, and who may send it. */
-  own(
-    witness: Fields,
-    signed: { maximum: bigint },
-    required: SellerTerms,
-  ): { upto: Spending["upto"]; value: bigint } | Refusal;
-  terms(spending: Spending, permit: TokenPermit | undefined): Authorization["terms"];
+  own(signed: {
+    witness: Fields;
+    maximum: bigint;
+    required: SellerTerms;
+    payer: Address | undefined;
+    permit: TokenPermit | undefined;
+  }): Own | Refusal;
 }
 
-export const hasPermit2Payload = ({ version, payload }: PresentedParts): boolean =>
-  version === 2 && "permit2Authorization" in payload;
+interface Own {
+  readonly upto: Spending["upto"];
+  readonly value: bigint;
+  readonly terms: Authorization["terms"];
+  readonly isOurs?: boolean;
+}
 
 export function readPermit2Payment(
   reading: Reading,
@@ -75,26 +90,23 @@ export function readPermit2Payment(
   { networks, purpose }: CheckContext,
 ): { readonly isValid: true; readonly payment: Permit2Payment } | Refusal {
   const { scheme, proxy } = reading;
-  const { version, accepted, payload, requirements } = parts;
+  const { version, accepted, payload } = parts;
   const { permit2Authorization: fields, signature } = payload;
-  if (!hasPermit2Payload(parts)) return refuse("unsupported_payload_type");
   if (!isRecord(fields)) return invalid("payload.permit2Authorization must be an object.");
   const payer = checksummed(fields["from"]);
-  if (accepted["scheme"] !== scheme.name || requirements["scheme"] !== scheme.name)
-    return refuse(reading.reasonScheme, payer);
-  const networkName = requirements["network"];
-  if (typeof networkName !== "string" || accepted["network"] !== networkName)
-    return refuse(reading.reasonNetwork, payer);
-  const network = findServed(version, networkName, networks);
-  if (!network) return refuse("invalid_network", payer);
-  const required = readSellerTerms(parts, reading.mayChargeNothing);
-  if ("reason" in required) return { ...required, ...(payer && { payer }) };
-  const signed = readSigned(fields);
-  if ("reason" in signed) return { ...signed, ...(payer && { payer }) };
+  if (accepted["scheme"] !== scheme.name) return refuse(reading.reasonScheme, payer);
+  const agreed = readNetwork(parts, networks, { payer, reasonMismatch: reading.reasonNetwork });
+  if ("reason" in agreed) return agreed;
+  const { network, networkName } = agreed;
+  const required = readSellerTerms(parts, payer, reading.mayChargeNothing);
+  if ("reason" in required) return required;
+  const signed = readAuthorization(fields, payer);
+  if ("reason" in signed) return signed;
   if (typeof signature !== "string") return invalid("payload.signature must be a string.", payer);
-  const own = reading.own(signed.witness, signed, required);
-  if ("reason" in own) return { ...own, ...(payer && { payer }) };
-  const { from, token, maximum, nonce, deadline, to, validAfter, spender } = signed;
+  const { from, token, maximum, nonce, deadline, to, validAfter, spender, witness } = signed;
+  const sponsoring = readSponsoring(parts.extensions[PERMIT_EXTENSION]);
+  const own = reading.own({ witness, maximum, required, payer, permit: sponsoring?.permit });
+  if ("reason" in own) return own;
   const spending: Spending = {
     proxy,
     owner: from,
@@ -106,7 +118,6 @@ export function readPermit2Payment(
     validAfter,
     upto: own.upto,
   };
-  const sponsoring = readSponsoring(parts.extensions[PERMIT_EXTENSION]);
   return {
     isValid: true,
     payment: {
@@ -125,6 +136,7 @@ export function readPermit2Payment(
       sponsoring,
       approval: sponsoring ? undefined : readApproval(parts, network),
       purpose,
+      isOurs: own.isOurs,
       authorization: {
         chainId: network.chainId,
         asset: required.asset,
@@ -134,7 +146,7 @@ export function readPermit2Payment(
         validAfter,
         validBefore: deadline + 1n,
         nonce: storedNonce(nonce),
-        terms: reading.terms(spending, sponsoring?.permit),
+        terms: own.terms,
       },
       payer: checksummedAddress(from),
     },
@@ -153,21 +165,21 @@ interface Signed {
   witness: Fields;
 }
 
-function readSigned(fields: Fields): Signed | Refusal {
+function readAuthorization(fields: Fields, payer: Address | undefined): Signed | Refusal {
   const { permitted, witness } = fields;
-  if (!isRecord(permitted)) return invalid("permit2Authorization.permitted must be an object.");
-  if (!isRecord(witness)) return invalid("permit2Authorization.witness must be an object.");
-  const addresses = {
-    from: parseAddress(fields["from"]),
-    spender: parseAddress(fields["spender"]),
-    "permitted.token": parseAddress(permitted["token"]),
-    "witness.to": parseAddress(witness["to"]),
-  };
-  for (const [name, address] of Object.entries(addresses))
-    if (!address.ok) return invalid(`permit2Authorization.${name} ${address.reason}.`);
+  if (!isRecord(permitted))
+    return invalid("permit2Authorization.permitted must be an object.", payer);
+  if (!isRecord(witness)) return invalid("permit2Authorization.witness must be an object.", payer);
+  const from = parseAddress(fields["from"]);
+  if (!from.ok) return invalid(`permit2Authorization.from ${from.reason}.`);
+  const spender = parseAddress(fields["spender"]);
+  if (!spender.ok) return invalid(`permit2Authorization.spender ${spender.reason}.`, payer);
+  const token = parseAddress(permitted["token"]);
+  if (!token.ok) return invalid(`permit2Authorization.permitted.token ${token.reason}.`, payer);
+  const to = parseAddress(witness["to"]);
+  if (!to.ok) return invalid(`permit2Authorization.witness.to ${to.reason}.`, payer);
   const numbers = [permitted["amount"], fields["nonce"], fields["deadline"], witness["validAfter"]];
   const [maximum, nonce, deadline, validAfter] = numbers.map(parseAtomic);
-  const { from, spender, "permitted.token": token, "witness.to": to } = addresses;
   if (
     maximum === undefined ||
     nonce === undefined ||
@@ -176,8 +188,8 @@ function readSigned(fields: Fields): Signed | Refusal {
   )
     return invalid(
       "permit2Authorization.permitted.amount, nonce, deadline and witness.validAfter must be decimal strings of a uint256.",
+      payer,
     );
-  if (!from.ok || !spender.ok || !token.ok || !to.ok) return invalid("unreadable address");
   return {
     from: from.address,
     token: token.address,
@@ -197,50 +209,27 @@ export const permit2Extensions = ({ sendsApprovals }: NetworkFacts): string[] =>
   ...(sendsApprovals ? [APPROVAL_EXTENSION] : []),
 ];
 
-const SPONSORED = [
-  "from",
-  "asset",
-  "spender",
-  "amount",
-  "nonce",
-  "deadline",
-  "signature",
-  "version",
-] as const;
+const isAmount = (text: string): boolean => parseAtomic(text) !== undefined;
 
-/**
- * Undefined if a field is missing: the server's announcement has none of them, and a client that did not sign
- * does not add them.
- */
 function readSponsoring(extension: unknown): Sponsoring | undefined {
-  const info = isRecord(extension) ? extension["info"] : undefined;
-  if (!isRecord(info)) return undefined;
-  if (SPONSORED.some((name) => !info[name])) return undefined;
-  const text = (name: (typeof SPONSORED)[number]): string => {
-    const value = info[name];
-    return typeof value === "string" ? value : "";
-  };
-  const isAddress = (name: "from" | "asset" | "spender"): boolean =>
-    /^0x[a-fA-F0-9]{40}$/.test(text(name));
-  const isWellFormed =
-    isAddress("from") &&
-    isAddress("asset") &&
-    isAddress("spender") &&
-    parseAtomic(text("amount")) !== undefined &&
-    parseAtomic(text("nonce")) !== undefined &&
-    parseAtomic(text("deadline")) !== undefined &&
-    /^0x[a-fA-F0-9]{130}$/.test(text("signature")) &&
-    /^[0-9]+(\.[0-9]+)*$/.test(text("version"));
+  const signed = readSigned(extension, {
+    from: isAddressText,
+    asset: isAddressText,
+    spender: isAddressText,
+    amount: isAmount,
+    nonce: isAmount,
+    deadline: isAmount,
+    signature: (text) => /^0x[a-f0-9]{130}$/.test(text),
+    version: isVersionText,
+  });
+  if (!signed) return undefined;
+  const { from, asset, spender, amount, deadline, signature } = signed.texts;
   return {
-    isWellFormed,
-    from: text("from").toLowerCase(),
-    asset: text("asset").toLowerCase(),
-    spender: text("spender").toLowerCase(),
-    permit: {
-      amount: text("amount"),
-      deadline: text("deadline"),
-      signature: text("signature").toLowerCase() as Hex,
-    },
+    isWellFormed: signed.isWellFormed,
+    from,
+    asset,
+    spender,
+    permit: { amount, deadline, signature: signature as Hex },
   };
 }
 
@@ -249,11 +238,9 @@ function readSponsoring(extension: unknown): Sponsoring | undefined {
  * is normalized.
  */
 export function examinePermit2(payment: Permit2Payment): { digest: Hex; ecdsa: Hex | undefined } {
-  const digest = spendingDigest(payment.authorization.chainId, payment.spending);
-  const signature = parseEcdsa(payment.signature);
-  const isPayers =
-    signature !== undefined && signerOf(digest, signature) === payment.authorization.from;
-  return { digest: bytesToHex(digest), ecdsa: isPayers ? signature.hex : undefined };
+  const { chainId, from } = payment.authorization;
+  const digest = spendingDigest(chainId, payment.spending);
+  return { digest: bytesToHex(digest), ecdsa: signatureOfKey(digest, payment.signature, from) };
 }
 
 /** A payment must still be valid when it reaches a block; the protocol's minimum. */
@@ -277,10 +264,11 @@ export function checkWindowAndToken(
   isAmountRight: boolean,
 ): Refusal | undefined {
   const { payer, spending, acceptedMismatch, authorization } = payment;
-  if (nowSeconds !== undefined && spending.deadline < nowSeconds + MIN_LIFETIME_SECONDS)
-    return refuse("permit2_deadline_expired", payer);
-  if (nowSeconds !== undefined && spending.validAfter > nowSeconds)
-    return refuse("permit2_not_yet_valid", payer);
+  if (nowSeconds !== undefined) {
+    if (spending.deadline < nowSeconds + MIN_LIFETIME_SECONDS)
+      return refuse("permit2_deadline_expired", payer);
+    if (spending.validAfter > nowSeconds) return refuse("permit2_not_yet_valid", payer);
+  }
   if (!isAmountRight) return refuse("permit2_amount_mismatch", payer);
   if (spending.token !== authorization.asset || acceptedMismatch === "asset")
     return refuse("permit2_token_mismatch", payer);
@@ -333,11 +321,10 @@ export function explainPermit2Failure(
   found: Diagnosis,
   explainRevert: Scheme["explainRevert"],
 ): Refusal {
-  const [proxy, allowance] = found.reads ?? [];
-  if (uintOf(proxy) === undefined) return refuse("permit2_proxy_not_deployed", payer);
-  if (found.balanceAtomic !== undefined && found.balanceAtomic < amountAtomic)
+  if (uintOf(found.reads?.[0]) === undefined) return refuse("permit2_proxy_not_deployed", payer);
+  if ((found.balanceAtomic ?? amountAtomic) < amountAtomic)
     return refuse("permit2_insufficient_balance", payer);
-  if ((uintOf(allowance) ?? amountAtomic) < amountAtomic)
+  if ((uintOf(found.reads?.[1]) ?? amountAtomic) < amountAtomic)
     return refuse("permit2_allowance_required", payer);
   const message = found.used === true ? "The nonce has been used." : undefined;
   const meaning = found.revert === undefined ? undefined : explainRevert(found.revert).message;

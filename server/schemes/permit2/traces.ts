@@ -4,6 +4,7 @@
  */
 import { toEventSelector, type Address, type Hex } from "viem";
 import {
+  addressTopic,
   addressWord,
   selectorDigits,
   uintWord,
@@ -25,14 +26,13 @@ const SETTLED = new Set<Hex>([
 ]);
 const AUTHORIZATION_USED = toEventSelector("AuthorizationUsed(address,bytes32)");
 const INVALIDATED = toEventSelector("UnorderedNonceInvalidation(address,uint256,uint256)");
-const topicOf = (address: string): Hex => `0x${addressWord(address)}`;
 const isAt = (log: RpcLog, address: string): boolean =>
   log.address.toLowerCase() === address.toLowerCase();
 
 /** The transfers that the payment would make. They are only candidates, because no log names the nonce. */
 export const endFilter = ({ asset, from, to }: ExpectedTransfer) => ({
   address: asset,
-  topics: [[TRANSFER], topicOf(from), topicOf(to)],
+  topics: [[TRANSFER], addressTopic(from), addressTopic(to)],
 });
 
 /**
@@ -53,7 +53,7 @@ export function outcomeIn(
     (log) =>
       isAt(log, PERMIT2) &&
       log.topics[0] === INVALIDATED &&
-      log.topics[1]?.toLowerCase() === topicOf(expected.from) &&
+      log.topics[1]?.toLowerCase() === addressTopic(expected.from) &&
       BigInt(log.data.slice(0, 66)) === nonce >> 8n &&
       ((BigInt(`0x${log.data.slice(66)}`) >> (nonce & 255n)) & 1n) === 1n,
   );
@@ -71,14 +71,17 @@ export function paidIn(
   if (!calls.every(isReadable(proxy, expected.asset))) return undefined;
   const spent = calls.flatMap((call) => spentBy(call, proxy) ?? []);
   const nonce = uintWord(nonceOf(expected));
-  for (const { amount } of spent.filter((one) => one.nonce === nonce)) {
-    if (atMost === undefined ? amount !== expected.value : amount > atMost) continue;
-    const moved = { ...expected, value: amount };
-    const alike = spent.filter(({ trace }) => trace === traceWords(moved));
-    const isMine = alike.length === 1 && alike[0]?.nonce === nonce;
-    if (isMine && tracesIn(logs, moved, proxy).includes(amount)) return amount;
-  }
-  return undefined;
+  // The same payer may have signed another authorization with this nonce, and another payer's nonces are its own.
+  const mine = spent.filter(
+    ({ nonce: used, amount, trace }) =>
+      used === nonce &&
+      trace === traceWords({ ...expected, value: amount }) &&
+      (atMost === undefined ? amount === expected.value : amount <= atMost),
+  );
+  const isAlone = (one: Spent): boolean =>
+    spent.filter(({ trace }) => trace === one.trace).length === 1;
+  return mine.find((one) => isAlone(one) && tracesIn(logs, expected, proxy).includes(one.amount))
+    ?.amount;
 }
 
 /**
@@ -116,8 +119,6 @@ interface Spent {
   trace: string;
   maximum: bigint;
   amount: bigint;
-  owner: Address;
-  to: Address;
   /** Only for `upto`. */
   facilitator: Address | undefined;
 }
@@ -135,15 +136,12 @@ function spentBy({ target, data }: ContractCall, proxy: Proxy): Spent | undefine
   const isUpto = proxy === UPTO_PROXY;
   const [amount, owner] = isUpto ? [4, 5] : [1, 4];
   if (word(owner + 2).length !== WORD) return undefined;
-  const addressAt = (index: number): Address => `0x${word(index).slice(24)}`;
   return {
     nonce: word(2),
     trace: word(0) + word(amount) + word(owner) + word(owner + 1),
     maximum: BigInt(`0x${word(1)}`),
     amount: BigInt(`0x${word(amount)}`),
-    owner: addressAt(owner),
-    to: addressAt(owner + 1),
-    facilitator: isUpto ? addressAt(owner + 2) : undefined,
+    facilitator: isUpto ? `0x${word(owner + 2).slice(24)}` : undefined,
   };
 }
 
@@ -194,10 +192,11 @@ function tracesIn(
       authorizer = undefined;
     }
     if (!isAt(log, proxy.address) || !SETTLED.has(log.topics[0] ?? "0x")) continue;
-    const isExpected =
-      last?.topics[1]?.toLowerCase() === topicOf(from) &&
-      last.topics[2]?.toLowerCase() === topicOf(to);
-    if (isExpected) moved.push(BigInt(last?.data ?? "0x0"));
+    if (
+      last?.topics[1]?.toLowerCase() === addressTopic(from) &&
+      last.topics[2]?.toLowerCase() === addressTopic(to)
+    )
+      moved.push(BigInt(last.data));
     last = undefined;
   }
   return moved;
@@ -225,7 +224,7 @@ function batched(words: string): ContractCall[] {
   const numberAt = (at: number): number => Number.parseInt(words.slice(at, at + WORD), 16);
   const count = numberAt(WORD);
   const headAt = 2 * WORD;
-  if (numberAt(0) !== WORD / 2 || !(count <= words.length / WORD)) return [];
+  if (numberAt(0) !== WORD / 2) return [];
   const calls: ContractCall[] = [];
   for (let index = 0; index < count; index += 1) {
     const at = headAt + numberAt(headAt + index * WORD) * 2;

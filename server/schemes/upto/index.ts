@@ -3,6 +3,7 @@
  * charges the used amount, once. If nothing was used, nothing is sent.
  */
 import { getAddress } from "viem";
+import { UPTO } from "../../../packages/paywall/src/scheme.ts";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
 import { isRecord, parseAddress } from "../../core/foreign-text.ts";
 import { invalid, refuse, type PresentedParts, type Scheme } from "../scheme.ts";
@@ -17,7 +18,6 @@ import {
   authorizePermit2,
   permit2Parts,
   readFacilitator,
-  TRANSFER_METHOD,
   whyNotThroughPermit2,
 } from "../permit2/parts.ts";
 import { outcomeIn, paidIn, unreadIn } from "../permit2/traces.ts";
@@ -31,14 +31,13 @@ import {
 } from "../permit2/reading.ts";
 
 export const upto: Scheme<Permit2Payment> = {
+  ...UPTO,
   ...permit2Parts({
     proxy: UPTO_PROXY,
     reasonFailed: "invalid_upto_evm_transaction_failed",
     spendingOf,
-    senderOf: ({ terms }) => (terms?.scheme === "upto" ? terms.facilitator : undefined),
+    senderOf: ({ terms }) => termsOf(terms).facilitator,
   }),
-  name: "upto",
-  isMetered: true,
 
   read: (parts, checkContext) => {
     if (!hasUptoPayload(parts)) return refuse("unsupported_payload_type");
@@ -49,38 +48,44 @@ export const upto: Scheme<Permit2Payment> = {
         reasonScheme: "invalid_upto_evm_scheme",
         reasonNetwork: "invalid_upto_evm_network_mismatch",
         mayChargeNothing: checkContext.purpose === "settle",
-        own: (witness, { maximum }, required) => {
+        own: ({ witness, maximum, required, payer, permit }) => {
           const facilitator = parseAddress(witness["facilitator"]);
           if (!facilitator.ok)
-            return invalid(`permit2Authorization.witness.facilitator ${facilitator.reason}.`);
+            return invalid(
+              `permit2Authorization.witness.facilitator ${facilitator.reason}.`,
+              payer,
+            );
           const isOurs = checkContext.relayers.some(
             (address) => address.toLowerCase() === facilitator.address,
           );
-          // Verify checks the maximum, as does settle if nothing was used; otherwise settle charges the used
-          // amount.
-          const isCharged = checkContext.purpose === "settle" && required.amountAtomic > 0n;
-          const value = isCharged ? required.amountAtomic : maximum;
-          return { upto: { facilitator: facilitator.address, amount: value, isOurs }, value };
+          // Verify requires the maximum. Settle charges the used amount; if nothing was used, it checks the maximum.
+          const value = required.amountAtomic > 0n ? required.amountAtomic : maximum;
+          const { address } = facilitator;
+          return {
+            upto: { facilitator: address, amount: value },
+            value,
+            terms: {
+              scheme: "upto",
+              maximum: maximum.toString(),
+              facilitator: address,
+              ...(permit && { permit }),
+            },
+            isOurs,
+          };
         },
-        terms: ({ maximum, upto: charge }, permit) => ({
-          scheme: "upto",
-          maximum: maximum.toString(),
-          facilitator: charge?.facilitator ?? UPTO_PROXY.address,
-          ...(permit && { permit }),
-        }),
       },
       parts,
       checkContext,
     );
   },
   checkFirst: (payment, nowSeconds) => {
-    const { spending, amountAtomic, acceptedMismatch, purpose, payer } = payment;
+    const { spending, amountAtomic, acceptedMismatch, purpose, payer, isOurs } = payment;
     const isAmountRight =
       purpose === "settle" || (spending.maximum === amountAtomic && acceptedMismatch !== "amount");
     return (
       isMeantForUs(payment) ??
       checkPayee(payment) ??
-      (spending.upto?.isOurs === true ? undefined : refuse("upto_facilitator_mismatch", payer)) ??
+      (isOurs ? undefined : refuse("upto_facilitator_mismatch", payer)) ??
       checkWindowAndToken(payment, nowSeconds, isAmountRight)
     );
   },
@@ -116,13 +121,8 @@ export const upto: Scheme<Permit2Payment> = {
       facilitator: facilitator.address,
     });
   },
-  mostOf: ({ terms }) => maximumOf(terms),
+  mostOf: ({ terms }) => BigInt(termsOf(terms).maximum),
   proofPayload,
-  requirementExtra: ({ usdc }) => ({
-    name: usdc.name,
-    version: usdc.version,
-    assetTransferMethod: TRANSFER_METHOD,
-  }),
   // Random, to spread payments over our lanes: a server reads this once, at start.
   supportedExtra: (relayers) => {
     const facilitatorAddress = relayers[Math.floor(Math.random() * relayers.length)];
@@ -130,14 +130,14 @@ export const upto: Scheme<Permit2Payment> = {
   },
 };
 
-function maximumOf(terms: Authorization["terms"]): bigint {
+function termsOf(terms: Authorization["terms"]) {
   if (terms?.scheme !== "upto") throw new Error("not an authorization of upto");
-  return BigInt(terms.maximum);
+  return terms;
 }
 
 /** Until the charge is known, it may be anything up to the maximum. */
 function openAmount({ terms, value }: Pick<Authorization, "terms" | "value">): bigint | undefined {
-  const maximum = maximumOf(terms);
+  const maximum = BigInt(termsOf(terms).maximum);
   return value === maximum ? maximum : undefined;
 }
 
@@ -154,32 +154,22 @@ function hasUptoPayload({ payload }: PresentedParts): boolean {
 }
 
 function spendingOf(authorization: Authorization): Spending {
-  const { terms } = authorization;
-  if (terms?.scheme !== "upto") throw new Error("not an authorization of upto");
+  const { maximum, facilitator } = termsOf(authorization.terms);
   return {
     proxy: UPTO_PROXY,
     owner: authorization.from,
     token: authorization.asset,
-    maximum: BigInt(terms.maximum),
+    maximum: BigInt(maximum),
     nonce: nonceOf(authorization),
     deadline: deadlineOf(authorization),
     to: authorization.to,
     validAfter: authorization.validAfter,
-    upto: { facilitator: terms.facilitator, amount: authorization.value, isOurs: true },
+    upto: { facilitator, amount: authorization.value },
   };
 }
 
 function proofPayload({ signature, ...authorization }: SignedAuthorization): object {
-  const {
-    owner,
-    token,
-    maximum,
-    nonce,
-    deadline,
-    to,
-    validAfter,
-    upto: charge,
-  } = spendingOf(authorization);
+  const { owner, token, maximum, nonce, deadline, to, validAfter } = spendingOf(authorization);
   return {
     signature,
     permit2Authorization: {
@@ -190,7 +180,7 @@ function proofPayload({ signature, ...authorization }: SignedAuthorization): obj
       deadline: deadline.toString(),
       witness: {
         to: getAddress(to),
-        facilitator: charge && getAddress(charge.facilitator),
+        facilitator: getAddress(termsOf(authorization.terms).facilitator),
         validAfter: validAfter.toString(),
       },
     },

@@ -411,8 +411,8 @@ export const DEFECTS: readonly PlantedDefect[] = [
     file: "server/plugins/payments/idempotency.ts",
     changes: [
       {
-        find: `    else if (isStored) await this.#keepError(error);`,
-        replace: `    if (isStored) await this.#keepError(error);`,
+        find: `    else if (ref) await this.#keepError(ref, error);`,
+        replace: `    if (ref) await this.#keepError(ref, error);`,
       },
     ],
     caughtBy: "test/spending/idempotency.test.ts",
