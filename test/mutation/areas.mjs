@@ -50,6 +50,9 @@ const SQL_TESTS = [
   "test/spending/window-property.test.ts",
   "test/spending/rules-order.test.ts",
   "test/spending/accepted-in-groups.test.ts",
+  "test/spending/sums.test.ts",
+  "test/spending/withdrawal-cases.test.ts",
+  "test/settlement/small-decisions.test.ts",
   "test/settlement/gas-accounts.test.ts",
 ];
 
