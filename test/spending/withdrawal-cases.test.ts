@@ -50,8 +50,13 @@ function requestOf(agent: SeededAgent, more: Partial<WithdrawalRequest> = {}): W
   };
 }
 
-const withdraw = (agent: SeededAgent, more: Partial<WithdrawalRequest> = {}) =>
-  reserveWithdrawal(pool, requestOf(agent, more));
+async function withdraw(agent: SeededAgent, more: Partial<WithdrawalRequest> = {}) {
+  const request = requestOf(agent, more);
+  const row = await reserveWithdrawal(pool, request);
+  const { rows } = await pool.query("SELECT FROM payments WHERE id = $1", [request.paymentId]);
+  t.equal(rows.length, row.outcome === "reserved" ? 1 : 0, `what ${row.outcome} writes`);
+  return row;
+}
 const outcomeOf = async (agent: SeededAgent, more: Partial<WithdrawalRequest> = {}) =>
   (await withdraw(agent, more)).outcome;
 
@@ -146,6 +151,10 @@ t.test("what a withdrawal writes", async (t) => {
     },
   });
   t.equal((await rowsOf("payments", other)).length, 0);
+  const { rows: ofOther } = await pool.query("SELECT FROM audit_log WHERE owner_id = $1", [
+    other.ownerId,
+  ]);
+  t.equal(ofOther.length, 0, "nor has its audit an entry");
   t.equal(await outcomeOf({ ...agent, agentId: "agt_nobody" }), "not_found");
 });
 
@@ -310,15 +319,16 @@ t.test("a canceled call", async (t) => {
   };
   const other = await newAgent();
   await pool.query("UPDATE agents SET window_sum = 9");
+  const ofOther = await call("unsigned", "reserved", other);
   const unsigned = await call("unsigned", "reserved");
   const signed = await call("signed", "submitted");
   const untouched = await call("another", "reserved");
-  const ofOther = await call("unsigned", "reserved", other);
   const signedOfOther = await call("signed", "submitted", other);
   const asBefore = { status: "reserved", code: null, has_key: true, was_told: true };
   await cancel("unknown");
   t.match(await canceled(), [{ call: "unknown" }], "it is remembered: the call never reserves");
   await cancel("unknown");
+  t.same(await stateOf(unsigned), asBefore);
   await cancel("unsigned");
   t.match(await stateOf(unsigned), { status: "voided", code: "call_canceled", has_key: false });
   t.same(await stateOf(untouched), asBefore);
@@ -339,6 +349,7 @@ t.test("a canceled call", async (t) => {
   await inChanged(`SELECT purser_cancel_call('${agent.agentId}', 'c')`, async () => {
     const lock = "SELECT FROM agents WHERE id = $1 FOR UPDATE NOWAIT";
     await t.rejects(pool.query(lock, [agent.agentId]), { code: "55P03" }, "under the agent's lock");
+    await t.resolves(pool.query(lock, [other.agentId]), "and no other's");
     const { rows } = await pool.query(
       `SELECT pg_try_advisory_xact_lock(hashtextextended('${agent.agentId}' || ' ' || 'c', 0)) AS free`,
     );
