@@ -247,7 +247,7 @@ t.test("an order is used once, and has a deadline", async (t) => {
   const apart = {
     balance: { atomic: 10n, blockNumber: 5n, timestampSeconds: nowSeconds() - 121n },
   };
-  t.equal(await outcomeOf(agent, apart), "clock_apart");
+  t.equal(await outcomeOf(agent, { ...apart, amountAtomic: 1n }), "clock_apart");
 });
 
 t.test("the same key gets the same answer", async (t) => {
@@ -290,7 +290,7 @@ t.test("the gas is charged to the owner's share of withdrawals", async (t) => {
 });
 
 t.test("a canceled call", async (t) => {
-  const agent = await newAgent();
+  const [other, agent] = [await newAgent(), await newAgent()];
   const cancel = (call: string) =>
     pool.query("SELECT purser_cancel_call($1, $2)", [agent.agentId, call]);
   const canceled = () => rowsOf("canceled_calls", agent);
@@ -317,7 +317,6 @@ t.test("a canceled call", async (t) => {
     );
     return rows[0] as unknown;
   };
-  const other = await newAgent();
   await pool.query("UPDATE agents SET window_sum = 9");
   const ofOther = await call("unsigned", "reserved", other);
   const unsigned = await call("unsigned", "reserved");
