@@ -198,6 +198,10 @@ t.test("decisions of the database become results and errors", async (t) => {
 t.test("every refusal is logged and counted, and says whether the owner may lift it", async (t) => {
   notes();
   t.match(await guardrails({}).reserve(request), { liftable: false, paymentId: "pay_1" });
+  const balance = await guardrails({}).reserve(request);
+  t.notOk(balance.kind === "denied" && "payTo" in balance.error.extra, "the payee is allowed");
+  notes();
+  await guardrails({}).reserve(request);
   const [asked, ...after] = notes();
   t.match(asked, { dryRun: false, agentId: "agt_1", paymentId: /^pay_/ });
   t.same(after, [

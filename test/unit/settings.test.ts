@@ -22,7 +22,7 @@ import {
   type Value,
   type Wire,
 } from "../../packages/rules/src/kinds.ts";
-import { newestVersion, policyTypes } from "../../packages/rules/src/policy.ts";
+import { newestVersion, policyTypes, versionOf } from "../../packages/rules/src/policy.ts";
 import {
   orderDigest,
   policyOrder,
@@ -36,6 +36,7 @@ import {
   coverOf,
   loosens,
   mostOfDay,
+  payeeKey,
   refusesApproved,
   rulesDigest,
   sortPayees,
@@ -126,6 +127,20 @@ t.test("the documents of released versions", async (t) => {
       .join("");
   t.equal(newestVersion(), RELEASED.length, "each version is listed here");
   for (const [index, struct] of RELEASED.entries()) t.equal(structOf(index + 1), struct);
+});
+
+t.test("a version is written in one way, and one that is not known is refused", async (t) => {
+  const unknown = { name: "PolicyVersionUnknown" };
+  const next = String(newestVersion() + 1);
+  t.equal(versionOf({}), 1);
+  for (const documentVersion of ["1", "0", "01", "-1", "x", "", "1000000000", Number(next)])
+    t.equal(versionOf({ documentVersion }), undefined, `${documentVersion}`);
+  t.throws(() => versionOf({ documentVersion: next }), unknown);
+  t.throws(() => versionOf({ documentVersion: "999999999" }), unknown);
+  const { weeklyLimit: _weekly, ...without } = policyWith(SET);
+  const read = rulesOfPolicy(without as AgentPolicyOrder);
+  t.equal(read.weeklyLimitAtomic, null, "a setting that a document does not have is not set");
+  t.throws(() => rulesOfPolicy({ ...policyWith(SET), documentVersion: "x" }), /malformed/);
 });
 
 t.test("a policy of version 1 that was signed before there were versions", async (t) => {
@@ -454,6 +469,10 @@ t.test("which change of status, payees and sites allows more", async (t) => {
   const cover = coverOf(rules([entry(OTHER, SITE, wide)], { ...widest, fetch: "any" }));
   const at = { payee: OTHER, valueAtomic: 1n, nowSeconds: 0n } as const;
   t.same(cover({ ...at, site: SITE }), { covered: true });
+  const onlySites = coverOf(rules([entry(OTHER, "", wide)], { ...widest, fetch: "sites" }));
+  t.same(onlySites(at), { covered: true });
+  t.match(onlySites({ ...at, site: "" }), { covered: false, why: /did not sign for this site/ });
+  t.equal(payeeKey({ address: "0xAbC", site: SITE }), `0xabc ${SITE}`);
   t.match(cover(at), { covered: false, why: /different site, or not for direct payments/ });
   t.match(cover({ ...at, payee: PAYEE_ADDRESS, site: SITE }), {
     why: /did not sign for this payee/,
