@@ -340,7 +340,7 @@ t.test("a canceled call", async (t) => {
   );
   t.match(await stateOf(signedOfOther), { was_told: true });
   t.match(await stateOf(untouched), { was_told: true });
-  t.same((await canceled()).map((row) => row["call"]).toSorted(), [
+  t.same((await canceled()).map((row) => String(row["call"])).toSorted(), [
     "signed",
     "unknown",
     "unsigned",

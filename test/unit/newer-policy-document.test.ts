@@ -141,7 +141,7 @@ t.test("a document without a member of its version, or of another version, is no
 });
 
 t.test("rules that need no newer setting stay those of version 1", async (t) => {
-  const rules = rulesOfPolicy(signedBefore.order as AgentPolicyOrder);
+  const rules = rulesOfPolicy(signedBefore.order);
   const [payee] = rules.payees;
   if (!payee) throw new Error("no payee");
   t.equal(rulesDigest({ ...rules, status: "active" }), signedBefore.rulesDigest);
