@@ -59,7 +59,14 @@ const isSame = (entry, mutant) =>
   entry.file === mutant.file &&
   entry.from === mutant.from &&
   entry.to === mutant.to &&
-  (entry.line === undefined || read(mutant.file).split("\n")[mutant.line - 1].includes(entry.line));
+  (entry.line === undefined ||
+    read(mutant.file).split("\n")[mutant.line - 1].includes(entry.line)) &&
+  (entry.near === undefined || isWithin(read(mutant.file), entry.near, mutant.at));
+/** Whether the place is inside an occurrence of the text. */
+function isWithin(text, part, at) {
+  const first = text.lastIndexOf(part, at);
+  return first >= 0 && at < first + part.length;
+}
 const used = new Set();
 for (const mutant of mutants) {
   const entry = noChange.find((one) => isSame(one, mutant));

@@ -88,8 +88,8 @@ function replaceToken(tokens, index, add) {
   const isSign = token.word === "-" && /^[(,=]|INTERVAL$/i.test(before?.word ?? "(");
   if (!isAssignment && !isBetween && !isSign)
     for (const to of OPPOSITES[token.upper] ?? []) add(token, token, to);
-  // The 1 of EXISTS (SELECT 1 ...) is nothing.
-  const isNothing = before?.upper === "SELECT" && next?.upper === "FROM";
+  // The 1 of EXISTS (SELECT 1 ...) and of PERFORM 1 is nothing.
+  const isNothing = /^(SELECT|PERFORM)$/.test(before?.upper) && next?.upper === "FROM";
   if (/^[0-9]+$/.test(token.word) && !isNothing) add(token, token, String(BigInt(token.word) + 1n));
   if (/^'[0-9]+ [a-z]+'$/.test(token.word))
     add(

@@ -346,11 +346,57 @@ t.test("the agent's key, at the moment of the decision", async (t) => {
   for (const id of ["key_good", "key_revoked", "key_expired"])
     t.equal(await asks(id), "reserved", `${id}, before`);
   await clock.pass(10_000n);
-  t.equal(await asks("key_good"), "reserved");
   t.equal(await asks("key_revoked"), "unauthorized: api_key_revoked");
   t.equal(await asks("key_expired"), "unauthorized: api_key_expired");
+  t.equal(await asks("key_good"), "reserved");
   t.equal(await asks("key_other"), "unauthorized: invalid_api_key");
   t.equal(await asks("key_nobody"), "unauthorized: invalid_api_key");
+});
+
+t.test("no two payments have the same time, whatever the clock shows", async (t) => {
+  const agent = await agentWith();
+  const start = clock.now();
+  const times = [await decide(agent), await decide(agent)];
+  await clock.set(start - 60_000_000n);
+  times.push(await decide(agent));
+  await clock.set(start + 60_000_000n);
+  times.push(await decide(agent));
+  t.same(
+    times.map(({ decidedAtMicros }) => decidedAtMicros - start),
+    [0n, 1n, 2n, 60_000_000n],
+  );
+});
+
+t.test("an open payment is reserved in a window until it leaves it", async (t) => {
+  const agent = await agentWith({
+    paymentsPerHour: 9,
+    dailyLimit: 90n,
+    weeklyLimit: 90n,
+    monthlyLimit: 90n,
+  });
+  await pool.query("UPDATE allowlist_entries SET daily_limit = 90 WHERE agent_id = $1", [
+    agent.agentId,
+  ]);
+  const first = await decide(agent, {}, { amount: 7n });
+  const passed = { hourly: 1n, payee: 24n, daily: 24n, weekly: 168n, monthly: 720n };
+  const amounts = { hourly: 1n, payee: 7n, daily: 7n, weekly: 7n, monthly: 7n };
+  for (const hours of [1n, 24n, 168n, 720n])
+    for (const beside of [-1n, 0n]) {
+      await clock.set(first.decidedAtMicros + hours * 3_600_000_000n + beside);
+      const { snapshot } = await decide(agent, {}, { dryRun: true });
+      const reported = {
+        hourly: [snapshot?.hourlySpent, snapshot?.hourlyReserved],
+        payee: [snapshot?.payeeSpent, snapshot?.payeeReserved],
+        daily: [snapshot?.spent, snapshot?.reserved],
+        weekly: [snapshot?.weeklySpent, snapshot?.weeklyReserved],
+        monthly: [snapshot?.monthlySpent, snapshot?.monthlyReserved],
+      };
+      for (const [name, numbers] of Object.entries(reported)) {
+        const window = name as keyof typeof passed;
+        const isInside = hours * 10n + beside < passed[window] * 10n;
+        t.same(numbers, [0n, isInside ? amounts[window] : 0n], `${name} at ${hours} h ${beside}`);
+      }
+    }
 });
 
 t.test("a nonce that the payee chose is used once", async (t) => {
@@ -442,6 +488,99 @@ t.test("an agent that is restricted to its sites", async (t) => {
   t.equal(await asks({}), "allowed", "a direct payment");
   const refusal = { code: "url_blocked" } as const;
   t.equal(await asks({ site: SITE, refusal }), "denied: url_blocked", "an earlier refusal");
+});
+
+t.test("what a decision knows about a site and its payees", async (t) => {
+  const [agent, other] = [await agentWith({ allowlist: [] }), await agentWith({ allowlist: [] })];
+  const [first, second] = [`0x${"1".repeat(40)}`, `0x${"2".repeat(40)}`] as const;
+  const ago = (minutes: bigint) => inMicros(-minutes * 60_000_000n);
+  await clock.set((clock.now() / 1_000n) * 1_000n);
+  const entries: [Address, string, Row?][] = [
+    [OTHER, SITE, { created_at: ago(3n) }],
+    [second, "https://two.example", { created_at: ago(2n) }],
+    [first, "https://two.example", { created_at: ago(2n) }],
+    [OTHER, "https://two.example", { created_at: ago(3n) }],
+    [OTHER, "https://past.example", { expires_at: inMicros(0n) }],
+    [OTHER, "https://soon.example", { expires_at: inMicros(1_000n) }],
+    [second, "https://everywhere.example"],
+    [second, ""],
+    ...["f", "e", "d", "c", "b", "g"].map((name): [Address, string] => [
+      PAYEE,
+      `https://${name}.example`,
+    ]),
+  ];
+  for (const [address, site, more] of entries)
+    await insert("allowlist_entries", { agent_id: agent.agentId, address, site, ...more });
+  await insert("allowlist_entries", {
+    agent_id: other.agentId,
+    address: OTHER,
+    site: "https://x.example",
+  });
+  const facts = async (payee: string | null, site: string | null, scope = "any") => {
+    const { rows } = await pool.query<{ facts: unknown }>(
+      `SELECT purser_site_facts($1, $2, $3, $4, clock_timestamp()) AS facts`,
+      [agent.agentId, payee, site, scope],
+    );
+    return rows[0]?.facts;
+  };
+  const payeeSites = ["b", "c", "d", "e", "f"].map((name) => `https://${name}.example`);
+  const sitesOfOther = [
+    SITE,
+    "https://past.example",
+    "https://soon.example",
+    "https://two.example",
+  ];
+  const nobody = randomAddress();
+  const two = "https://two.example";
+  const cases: [string, unknown, ...Parameters<typeof facts>][] = [
+    ["nothing", {}, nobody, null],
+    [
+      "another payee is expected",
+      { site: SITE, seenPayee: nobody, expectedPayee: OTHER },
+      nobody,
+      SITE,
+    ],
+    [
+      "the newest entry, then the lowest address",
+      { site: two, seenPayee: nobody, expectedPayee: first },
+      nobody,
+      two,
+    ],
+    ["an entry that has expired", { site: "https://past.example" }, nobody, "https://past.example"],
+    [
+      "an entry that has not",
+      { site: "https://soon.example", seenPayee: nobody, expectedPayee: OTHER },
+      nobody,
+      "https://soon.example",
+    ],
+    ["of another agent", { site: "https://x.example" }, nobody, "https://x.example"],
+    ["the payee is not known", { site: SITE }, null, SITE],
+    ["some of the payee's sites", { payeeSites }, PAYEE, null],
+    ["of the payee that is listed there, nothing", { site: SITE }, OTHER, SITE],
+    ["of one that is listed for everywhere, nothing", { site: SITE }, second, SITE],
+    [
+      "listed elsewhere",
+      { site: "https://x.example", payeeSites: sitesOfOther.toSorted() },
+      OTHER,
+      "https://x.example",
+    ],
+    ["confined to sites, a direct payment", { payeeSites }, PAYEE, null, "sites"],
+    [
+      "confined, at a site of the agent",
+      { site: SITE, confined: true, siteListed: true },
+      second,
+      SITE,
+      "sites",
+    ],
+    [
+      "confined, at another",
+      { site: "https://x.example", confined: true, siteListed: false },
+      second,
+      "https://x.example",
+      "sites",
+    ],
+  ];
+  for (const [what, expected, ...of] of cases) t.same(await facts(...of), expected, what);
 });
 
 /** An owner's permit for one call of this agent. */
@@ -574,6 +713,7 @@ t.test("an owner's permit lifts the refusal of exactly that call", async (t) => 
     const dry = await decide(agent, request, { amount, dryRun: true });
     t.equal(dry.code, code, `${what}: a dry run`);
     t.same(await stateOf(id), before, "a dry run uses nothing");
+    if (code === null) t.same(dry.snapshot?.approval, { id, nonce: permitNonce });
     const decided = await decide(agent, request, { amount });
     t.equal(decided.code, code, what);
     const [payment] = await paymentsOf(agent);
@@ -769,7 +909,16 @@ t.test("too many different refusals are counted on one row for each rule", async
   await hour(clock.now());
   await refuse({ url: "the hundredth" });
   t.match(await agentRow(agent), { refusals: 100 });
+  const apiKeyId = `key_${agent.agentId}`;
+  await insert("api_keys", {
+    id: apiKeyId,
+    key_hash: randomBytes(32),
+    prefix: "p",
+    last4: "l",
+    agent_id: agent.agentId,
+  });
   const full: Partial<ReserveRequest> = {
+    apiKeyId,
     memo: "m",
     listingId: "lst_1",
     requirement: {},
@@ -828,6 +977,8 @@ t.test("gas is charged to the owner, and only for what is reserved", async (t) =
   t.same(await held(), [{ account, held: 6n }]);
   t.equal(await asks(5n), "blocked: gas_budget_exhausted");
   t.equal(await asks(4n), "reserved", "all of it");
+  t.same(await held(), [{ account, held: 10n }]);
+  t.equal(await outcomeOf(agent, { chainId }), "reserved", "a payment without gas of ours");
   t.same(await held(), [{ account, held: 10n }]);
   t.equal(await asks(1n, { gas: { hold: 1n, floorAtomic: 2n } }), "blocked: amount_below_floor");
 });

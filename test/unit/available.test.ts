@@ -126,6 +126,11 @@ t.test("the smallest of all limits, the balance and the floor decides", async (t
   t.same(bound({ limits: { ...limits, ...window(10n, 4n) } }), [6n, "daily_limit"]);
   t.same(bound({ limits: { ...limits, monthly: window(10n, 5n) } }), [5n, "monthly_limit"]);
   t.same(bound({ limits: { ...limits, hourly: window(4n, 4n) } }), [0n, "payments_per_hour"]);
+  t.same(
+    bound({ limits: { ...limits, weekly: null, monthly: null, hourly: null } }),
+    [8n * USDC, "per_payment_limit"],
+    "limits that are not set",
+  );
   t.same(bound({}, { outstanding: 4n * USDC }), [5n * USDC, "balance"]);
   t.same(
     bound({}, { balance: 1n, outstanding: 4n }),

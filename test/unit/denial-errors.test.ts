@@ -3,7 +3,7 @@ import t from "tap";
 import type { Address } from "viem";
 import { ERRORS } from "../../server/errors.ts";
 import { Guardrails } from "../../server/plugins/guardrails/decide.ts";
-import { denialError, type Denial } from "../../server/plugins/guardrails/explain.ts";
+import { denialError, limitsOnWire, type Denial } from "../../server/plugins/guardrails/explain.ts";
 import type { ReservationRow } from "../../server/plugins/guardrails/store.ts";
 import type { ReserveRequest, Snapshot } from "../../server/plugins/guardrails/types.ts";
 import { bare, USDC } from "./rule-cases.ts";
@@ -134,11 +134,22 @@ const request: ReserveRequest = {
   balance: { atomic: 0n, blockNumber: 0n },
   walletAddress: WALLET,
 };
+/** What the log, the metrics and the database got. */
+const noted: unknown[] = [];
 const guardrails = (answer: Partial<ReservationRow>) =>
   new Guardrails({
-    reserve: async () => row(answer),
-    log: { info: () => undefined, error: () => undefined },
+    reserve: async ({ dryRun, paymentId, agentId }) => {
+      noted.push({ dryRun, paymentId, agentId });
+      return row(answer);
+    },
+    denied: (code) => noted.push(code),
+    log: {
+      info: (fields, message) => noted.push([message, fields]),
+      error: (fields, message) => noted.push([message, fields]),
+    },
   });
+/** What was noted since the last call. */
+const notes = () => noted.splice(0);
 
 t.test("decisions of the database become results and errors", async (t) => {
   t.match(await guardrails({}).reserve(request), {
@@ -184,6 +195,153 @@ t.test("decisions of the database become results and errors", async (t) => {
   );
 });
 
+t.test("every refusal is logged and counted, and says whether the owner may lift it", async (t) => {
+  notes();
+  t.match(await guardrails({}).reserve(request), { liftable: false, paymentId: "pay_1" });
+  const balance = await guardrails({}).reserve(request);
+  t.notOk(balance.kind === "denied" && "payTo" in balance.error.extra, "the payee is allowed");
+  notes();
+  await guardrails({}).reserve(request);
+  const [asked, ...after] = notes();
+  t.match(asked, { dryRun: false, agentId: "agt_1", paymentId: /^pay_/ });
+  t.same(after, [
+    [
+      "payment refused by a guardrail",
+      { agentId: "agt_1", paymentId: "pay_1", code: "insufficient_funds" },
+    ],
+    "insufficient_funds",
+  ]);
+  const unlisted = {
+    code: "recipient_not_allowed",
+    snapshot: { ...snapshot, allowed: false },
+    nextReleaseAt: AT,
+  };
+  const checksummed = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
+  t.match(await guardrails(unlisted).reserve(request), {
+    liftable: true,
+    error: {
+      extra: {
+        approvable: true,
+        payTo: checksummed,
+        site: null,
+        suggestion: `Ask the owner to allow ${checksummed}.`,
+      },
+    },
+  });
+  t.match(await guardrails(unlisted).reserve({ ...request, site: "https://a.example" }), {
+    error: {
+      extra: {
+        site: "https://a.example",
+        suggestion: `Ask the owner to allow ${checksummed}, for https://a.example or for all sites.`,
+      },
+    },
+  });
+  const nobody = await guardrails(unlisted).reserve({ ...request, to: null });
+  t.equal(nobody.kind === "denied" && nobody.error.extra["payTo"], undefined);
+  const bound = { ...unlisted, code: "payee_bound_to_site" };
+  const elsewhere = await guardrails({
+    ...bound,
+    snapshot: { ...unlisted.snapshot, payeeSites: ["https://a.example"] },
+  }).reserve(request);
+  t.match(elsewhere, {
+    error: { extra: { payTo: checksummed, suggestion: ERRORS.payee_bound_to_site.help } },
+  });
+  const plain = new Guardrails({
+    reserve: async () => row({}),
+    log: { info: () => undefined, error: () => undefined },
+  });
+  t.match(await plain.reserve(request), { kind: "denied" }, "without metrics");
+});
+
+t.test("nothing is decided while the service cannot know enough", async (t) => {
+  t.same(await guardrails({ outcome: "canceled" }).reserve(request), { kind: "canceled" });
+  t.match(await guardrails({ outcome: "replay", statusCode: null }).reserve(request), {
+    statusCode: 200,
+  });
+  t.match(await guardrails({ outcome: "unauthorized", code: "api_key_expired" }).reserve(request), {
+    code: "api_key_expired",
+    liftable: false,
+  });
+  const unavailable = { code: "chain_unavailable", message: /Nothing was signed/ };
+  notes();
+  await t.rejects(guardrails({ outcome: "clock_apart" }).reserve(request), {
+    ...unavailable,
+    message: /too far apart/,
+  });
+  t.same(notes().at(-1), [
+    "the clocks of the database and the chain are far apart",
+    { agentId: "agt_1", chainId: 1 },
+  ]);
+  await t.rejects(guardrails({ outcome: "held" }).reserve(request), {
+    ...unavailable,
+    message: /behind the chain/,
+  });
+  const complete = { outcome: "reserved", code: null, validBefore: 9n } as const;
+  for (const [what, missing] of [
+    ["snapshot", { snapshot: null }],
+    ["payment id", { paymentId: null }],
+    ["validBefore", { validBefore: null }],
+  ] as const)
+    await t.rejects(
+      guardrails({ ...complete, ...missing }).reserve(request),
+      new RegExp(`without a ${what}`),
+    );
+  const allowed = { ...snapshot, requested: 1n, floor: 1n };
+  await t.rejects(
+    guardrails({ code: null, snapshot: allowed }).reserve(request),
+    /refused without a code/,
+  );
+});
+
+t.test("limits as agents and owners read them", async (t) => {
+  const window = (limit: bigint, nextReleaseAt: Date | null = null) => ({
+    limitAtomic: limit,
+    spentAtomic: limit - 3n,
+    reservedAtomic: 1n,
+    remainingAtomic: 2n,
+    nextReleaseAt,
+  });
+  const limits = {
+    ...window(5n * USDC, AT),
+    weekly: null,
+    monthly: null,
+    hourly: null,
+    payees: new Map(),
+  };
+  const daily = {
+    limit: "5",
+    spent: "4.999997",
+    reserved: "0.000001",
+    remaining: "0.000002",
+    nextReleaseAt: AT.toISOString(),
+  };
+  t.same(limitsOnWire(limits, null), {
+    ...daily,
+    available: null,
+    boundBy: null,
+    weekly: null,
+    monthly: null,
+    hourly: null,
+  });
+  const full = {
+    ...limits,
+    nextReleaseAt: null,
+    weekly: window(6n * USDC, AT),
+    monthly: window(7n * USDC),
+    hourly: window(8n, AT),
+  };
+  t.same(limitsOnWire(full, { atomic: 2n, boundBy: "balance" }), {
+    ...daily,
+    nextReleaseAt: null,
+    available: "0.000002",
+    boundBy: "balance",
+    weekly: { ...daily, limit: "6", spent: "5.999997" },
+    monthly: { ...daily, limit: "7", spent: "6.999997", nextReleaseAt: null },
+    hourly: { limit: 8, spent: 5, reserved: 1, remaining: 2, nextReleaseAt: AT.toISOString() },
+  });
+  t.match(limitsOnWire({ ...full, hourly: window(8n) }, null).hourly, { nextReleaseAt: null });
+});
+
 t.test("a refusal that the rules cannot reproduce is a fault, not a payment", async (t) => {
   await t.rejects(guardrails({ code: "agent_paused" }).reserve(request), /guardrails disagree/);
   const allowed = { ...snapshot, requested: 1n, floor: 1n };
@@ -220,7 +378,39 @@ t.test("a dry run returns the same denial and reserves nothing", async (t) => {
       { rule, nextReleaseAt: AT, availableAt: AT },
     ],
   }).evaluate(request);
-  t.match(verdict, { code: "monthly_limit_exceeded", availableAt: AT.toISOString() });
+  t.match(verdict, {
+    code: "monthly_limit_exceeded",
+    availableAt: AT.toISOString(),
+    nextReleaseAt: null,
+    error: { extra: { paymentId: "pay_1", availableAt: AT.toISOString() } },
+  });
+  t.match(notes().at(-1), { dryRun: true, agentId: "agt_1", paymentId: /^pay_/ });
+  const early = await guardrails({
+    outcome: "denied",
+    code: "agent_paused",
+    snapshot: { ...snapshot, status: "paused" },
+    nextReleaseAt: AT,
+    releases: [{ rule: "daily_limit", nextReleaseAt: AT, availableAt: null }],
+  }).evaluate(request);
+  t.match(early, { availableAt: null, nextReleaseAt: AT.toISOString() });
+  t.same(
+    early.trace.find((one) => one.rule === "daily_limit"),
+    {
+      rule: "daily_limit",
+      passed: null,
+      detail: "Not checked: an earlier rule refused the payment.",
+      availableAt: null,
+    },
+    "a rule that was not checked has one",
+  );
+  t.notOk("availableAt" in (early.trace.find((one) => one.rule === "balance") ?? {}));
+  await t.rejects(
+    guardrails({ outcome: "unauthorized", code: "api_key_expired" }).evaluate(request),
+    { code: "api_key_expired", headers: { "www-authenticate": "Bearer" } },
+  );
+  await t.rejects(guardrails({ outcome: "not_found", snapshot: null }).evaluate(request), {
+    code: "not_found",
+  });
   const traced = new Map(verdict.trace.map((one) => [one.rule, one]));
   t.match(traced.get(rule), { passed: false, availableAt: AT.toISOString() });
   t.equal(traced.get("daily_limit")?.availableAt, undefined, "a passed rule has no time");

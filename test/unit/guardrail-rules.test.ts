@@ -41,6 +41,28 @@ for (const [place, { rule, code, wrong, detailPattern }] of FAULTS.entries())
     }
   });
 
+t.test("what an approval lifts, and what passes without it", async (t) => {
+  const approval = { id: "apr_1", nonce: "0x01" } as const;
+  for (const facts of [fine, { ...fine, approval }])
+    for (const { rule, passed, detail, liftable } of evaluate(facts).trace) {
+      t.equal(passed, true, rule);
+      t.notMatch(detail, /approval/, `${rule} needed none`);
+      t.equal(liftable, undefined, `${rule} refused nothing`);
+    }
+  const { trace } = evaluate({ ...fine, approval, limit: 1n });
+  const daily = trace.find(({ rule }) => rule === "daily_limit");
+  t.match(daily, { passed: true, detail: /The owner's approval apr_1 allows it once\.$/ });
+});
+
+t.test("one payment, several payments", async (t) => {
+  const made = (hourlySpent: bigint, hourlyReserved: bigint) => {
+    const { trace } = evaluate({ ...fine, hourlySpent, hourlyReserved });
+    return trace.find(({ rule }) => rule === "payments_per_hour")?.detail;
+  };
+  t.equal(made(0n, 1n), "1 payment of 5 made in the last hour.");
+  t.equal(made(1n, 1n), "2 payments of 5 made in the last hour.");
+});
+
 t.test("a blocked URL is another refusal of the target rule", async (t) => {
   const evaluation = evaluate({ ...fine, refusal: "url_blocked" });
   t.match(evaluation, { allowed: false, rule: "target", code: "url_blocked" });

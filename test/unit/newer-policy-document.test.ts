@@ -5,9 +5,16 @@ import t from "tap";
 import { hashTypedData } from "viem";
 import { PAYEE_FIELDS } from "../../packages/rules/src/fields.ts";
 import { OPTIONAL_AMOUNT } from "../../packages/rules/src/kinds.ts";
-import type { AgentPolicyOrder } from "../../packages/rules/src/policy.ts";
-import { orderDigest, readOrder, typedDataOf } from "../../server/core/orders.ts";
+import {
+  policyTypes,
+  rulesDocument,
+  versionFor,
+  type AgentPolicyOrder,
+} from "../../packages/rules/src/policy.ts";
+import { orderDigest, readOrder, rulesOfPolicy, typedDataOf } from "../../server/core/orders.ts";
+import { rulesDigest, type RulesInForce } from "../../server/core/rules.ts";
 import { halt } from "../helpers/newer-setting.ts";
+import signedBefore from "./policy-version-1.json" with { type: "json" };
 
 // `halt` is a text of the agent; this is a number of a payee.
 PAYEE_FIELDS.push({
@@ -131,4 +138,44 @@ t.test("a document without a member of its version, or of another version, is no
     () => readOrder("AgentPolicy", { ...document, documentVersion: String(halt.since + 1) }),
     { name: "PolicyVersionUnknown" },
   );
+});
+
+t.test("rules that need no newer setting stay those of version 1", async (t) => {
+  const rules = rulesOfPolicy(signedBefore.order);
+  const [payee] = rules.payees;
+  if (!payee) throw new Error("no payee");
+  t.equal(rulesDigest({ ...rules, status: "active" }), signedBefore.rulesDigest);
+  const needed = (more: object) => {
+    const wanted = { ...rules, ...more } as RulesInForce;
+    const { documentVersion } = rulesDocument(wanted, (address) => address);
+    return [versionFor(wanted), documentVersion];
+  };
+  t.same(needed({}), [1, undefined]);
+  t.same(needed({ payees: [] }), [1, undefined]);
+  t.same(needed({ halt: "all" }), [halt.since, String(halt.since)]);
+  t.same(needed({ halt: "all", payees: [] }), [halt.since, String(halt.since)]);
+  t.same(needed({ payees: [payee, { ...payee, hourlyLimitAtomic: 1n }] }), [
+    halt.since,
+    String(halt.since),
+  ]);
+});
+
+t.test("settings are signed by their age, wherever the table has them", async (t) => {
+  const newest = halt.since + 1;
+  PAYEE_FIELDS.unshift({
+    name: "newest",
+    member: "newestAtomic",
+    kind: OPTIONAL_AMOUNT,
+    since: newest,
+    column: "newest",
+    label: "Newest",
+    help: "",
+    refusal: "",
+    describe: (text) => text,
+  });
+  t.same(
+    policyTypes(newest).Payee.map(({ name }) => name),
+    [...PAYEE_MEMBERS.map(([, name]) => name), "newest"],
+  );
+  PAYEE_FIELDS.shift();
 });

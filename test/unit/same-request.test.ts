@@ -138,3 +138,15 @@ t.test("a key is 1 to 255 visible characters, with spaces only inside", async ()
     { numRuns: 2_000 },
   );
 });
+
+t.test("the bytes of a request are those of earlier releases", async (t) => {
+  t.equal(
+    canonicalJson({ b: [1, null], a: { d: "x", c: true } }),
+    '{"a":{"c":true,"d":"x"},"b":[1,null]}',
+  );
+});
+
+t.test("a request without a key, or with several", async (t) => {
+  t.equal(readIdempotencyKey(undefined), undefined);
+  t.throws(() => readIdempotencyKey(["a"]), { code: "idempotency_key_invalid" });
+});

@@ -12,8 +12,17 @@ import {
   valueIn,
   type Field,
 } from "../../packages/rules/src/fields.ts";
-import type { Value } from "../../packages/rules/src/kinds.ts";
-import { newestVersion, policyTypes } from "../../packages/rules/src/policy.ts";
+import {
+  AMOUNT,
+  choice,
+  COUNT,
+  OPTIONAL_AMOUNT,
+  TIME,
+  type Kind,
+  type Value,
+  type Wire,
+} from "../../packages/rules/src/kinds.ts";
+import { newestVersion, policyTypes, versionOf } from "../../packages/rules/src/policy.ts";
 import {
   orderDigest,
   policyOrder,
@@ -26,8 +35,11 @@ import {
 import {
   coverOf,
   loosens,
+  mostOfDay,
+  payeeKey,
   refusesApproved,
   rulesDigest,
+  sortPayees,
   type Payee,
   type RulesInForce,
 } from "../../server/core/rules.ts";
@@ -115,6 +127,20 @@ t.test("the documents of released versions", async (t) => {
       .join("");
   t.equal(newestVersion(), RELEASED.length, "each version is listed here");
   for (const [index, struct] of RELEASED.entries()) t.equal(structOf(index + 1), struct);
+});
+
+t.test("a version is written in one way, and one that is not known is refused", async (t) => {
+  const unknown = { name: "PolicyVersionUnknown" };
+  const next = String(newestVersion() + 1);
+  t.equal(versionOf({}), 1);
+  for (const documentVersion of ["1", "0", "01", "-1", "x", "", "1000000000", Number(next)])
+    t.equal(versionOf({ documentVersion }), undefined, `${documentVersion}`);
+  t.throws(() => versionOf({ documentVersion: next }), unknown);
+  t.throws(() => versionOf({ documentVersion: "999999999" }), unknown);
+  const { weeklyLimit: _weekly, ...without } = policyWith(SET);
+  const read = rulesOfPolicy(without as AgentPolicyOrder);
+  t.equal(read.weeklyLimitAtomic, null, "a setting that a document does not have is not set");
+  t.throws(() => rulesOfPolicy({ ...policyWith(SET), documentVersion: "x" }), /malformed/);
 });
 
 t.test("a policy of version 1 that was signed before there were versions", async (t) => {
@@ -263,6 +289,211 @@ t.test("a text that nobody can set is no document, or the tightest value", (t) =
     }
   }),
 );
+
+const SHOW = {
+  usdc: (atomic: bigint) => `<${atomic}>`,
+  time: (seconds: bigint) => `at ${seconds}`,
+};
+const PACE = choice({ fast: "as fast as it can", slow: "slowly", never: "never" });
+
+t.test("how a value is written, sent, typed and shown", async (t) => {
+  const most = String((1n << 256n) - 1n);
+  type Row = [kind: Kind<never, never>, value: Value, signed: string, wire: Wire, shown: string];
+  const rows = [
+    [AMOUNT, 1_500_000n, "1500000", "1.5", "<1500000> USDC"],
+    [OPTIONAL_AMOUNT, 1n, "1", "0.000001", "<1> USDC"],
+    [OPTIONAL_AMOUNT, 0n, "0", "0", "<0> USDC"],
+    [OPTIONAL_AMOUNT, null, most, null, "none"],
+    [COUNT, 7n, "7", 7, "7"],
+    [COUNT, 0n, "0", 0, "0"],
+    [COUNT, 1_000_000n, "1000000", 1_000_000, "1000000"],
+    [COUNT, null, most, null, "no limit"],
+    [TIME, 86_400n, "86400", "1970-01-02T00:00:00.000Z", "at 86400"],
+    [TIME, 0n, "0", "1970-01-01T00:00:00.000Z", "at 0"],
+    [TIME, 253_402_300_799n, "253402300799", "9999-12-31T23:59:59.000Z", "at 253402300799"],
+    [TIME, null, most, null, "never"],
+    [PACE, "slow", "slow", "slow", "slowly"],
+  ] as unknown as Row[];
+  for (const [kind, value, signed, wire, shown] of rows) {
+    const what = `${kind.name} ${value}`;
+    t.equal(kind.sign(value as never), signed, what);
+    t.equal(kind.readSigned(signed), value, what);
+    t.equal(kind.wire(value as never), wire, what);
+    t.same(kind.readWire(wire as never), { ok: true, value }, what);
+    if (wire !== null) t.equal(kind.readTyped(String(wire)), wire, what);
+    t.equal(kind.text(value as never, SHOW), shown, what);
+  }
+  t.same(TIME.readWire("1970-01-01T00:00:01.999Z"), { ok: true, value: 1n }, "never later");
+  const unreadable = [
+    [AMOUNT, "1.0000001", /decimals/],
+    [OPTIONAL_AMOUNT, "x", /./],
+    [COUNT, -1, /whole number of at most a million/],
+    [COUNT, 1.5, /whole number/],
+    [COUNT, 1_000_001, /whole number/],
+    [TIME, "tomorrow", /RFC 3339/],
+    [TIME, "1969-12-31T23:59:59.999Z", /RFC 3339/],
+    [TIME, "+010000-01-01T00:00:00Z", /RFC 3339/],
+    [PACE, "faster", /^must be one of fast, slow, never$/],
+  ] as unknown as [Kind<never, never>, Wire, RegExp][];
+  for (const [kind, wire, reason] of unreadable)
+    t.match(kind.readWire(wire as never), { ok: false, reason }, `${kind.name} ${wire}`);
+  t.equal(PACE.unset, "fast", "what was allowed before the setting existed");
+  t.equal(PACE.readSigned("faster"), "never", "an unknown word is the tightest");
+});
+
+t.test("which value allows more, and which refuses a payment", async (t) => {
+  const optional = [OPTIONAL_AMOUNT, COUNT, TIME] as unknown as Kind<bigint | null>[];
+  for (const kind of optional) {
+    for (const [wanted, current, expected] of [
+      [2n, 1n, true],
+      [1n, 1n, false],
+      [0n, 1n, false],
+      [null, 1n, true],
+      [null, null, false],
+      [1n, null, false],
+    ] as const)
+      t.equal(kind.allowsMore(wanted, current), expected, `${wanted} for ${current}`);
+  }
+  t.equal(AMOUNT.allowsMore(2n, 1n), true);
+  t.equal(AMOUNT.allowsMore(1n, 1n), false);
+  t.equal(PACE.allowsMore("fast", "slow"), true);
+  t.equal(PACE.allowsMore("slow", "slow"), false);
+  t.equal(PACE.allowsMore("never", "slow"), false);
+  const payment = { valueAtomic: 5n, nowSeconds: 5n };
+  for (const [value, refused] of [
+    [4n, true],
+    [5n, false],
+  ] as const) {
+    t.equal(AMOUNT.refuses?.(value, payment), refused);
+    t.equal(OPTIONAL_AMOUNT.refuses?.(value, payment), refused);
+  }
+  t.equal(OPTIONAL_AMOUNT.refuses?.(null, payment), false);
+  t.equal(TIME.refuses?.(5n, payment), true, "it has ended");
+  t.equal(TIME.refuses?.(6n, payment), false);
+  t.equal(TIME.refuses?.(null, payment), false);
+});
+
+t.test("which change of status, payees and sites allows more", async (t) => {
+  const terms = settings(PAYEE_FIELDS, sampleOf);
+  const wide = settings(PAYEE_FIELDS, widestOf);
+  const OTHER = "0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc";
+  const entry = (address: string, site: string, of: object = terms) => ({ address, site, ...of });
+  const rules = (payees: object[], more: object = {}) =>
+    ({ ...SET, fetch: "any", payees, ...more }) as RulesInForce;
+  const status = (status: string) => rules([], { status });
+  const cases: [string, RulesInForce, RulesInForce, boolean][] = [
+    ["resumed", status("paused"), status("active"), true],
+    ["paused", status("active"), status("paused"), false],
+    ["archived", status("active"), status("archived"), false],
+    ["archived, and paused again", status("archived"), status("paused"), true],
+    ["archived, and active again", status("archived"), status("active"), true],
+    ["still archived", status("archived"), status("archived"), false],
+    ["a new payee", rules([]), rules([entry(OTHER, "")]), true],
+    ["a payee less", rules([entry(OTHER, "")]), rules([]), false],
+    [
+      "the same in another spelling",
+      rules([entry(OTHER, "")]),
+      rules([entry(OTHER.toUpperCase().replace("0X", "0x"), "")]),
+      false,
+    ],
+    [
+      "everywhere instead of at a site",
+      rules([entry(OTHER, SITE)]),
+      rules([entry(OTHER, "")]),
+      true,
+    ],
+    ["only at a site", rules([entry(OTHER, "")]), rules([entry(OTHER, SITE)]), false],
+    [
+      "wider terms at a site",
+      rules([entry(OTHER, "")]),
+      rules([entry(OTHER, ""), entry(OTHER, SITE, wide)]),
+      true,
+    ],
+    [
+      "tighter terms at a site are removed",
+      rules([entry(OTHER, "", wide), entry(OTHER, SITE)]),
+      rules([entry(OTHER, "", wide)]),
+      true,
+    ],
+    [
+      "wider terms at a site are removed",
+      rules([entry(OTHER, ""), entry(OTHER, SITE, wide)]),
+      rules([entry(OTHER, "")]),
+      false,
+    ],
+    [
+      "another site",
+      rules([entry(OTHER, SITE)], { fetch: "sites" }),
+      rules([entry(OTHER, ""), entry(OTHER, SITE), entry(OTHER, "https://b.example")], {
+        fetch: "sites",
+      }),
+      true,
+    ],
+    [
+      "a site for a payee that is allowed everywhere, any site",
+      rules([entry(OTHER, "")], { fetch: "any" }),
+      rules([entry(OTHER, ""), entry(OTHER, SITE)], { fetch: "any" }),
+      false,
+    ],
+    [
+      "the same, where only the payees' sites may be fetched",
+      rules([entry(OTHER, "")], { fetch: "sites" }),
+      rules([entry(OTHER, ""), entry(OTHER, SITE)], { fetch: "sites" }),
+      true,
+    ],
+    [
+      "at a site that another payee has",
+      rules([entry(PAYEE_ADDRESS, SITE), entry(OTHER, "")], { fetch: "sites" }),
+      rules([entry(PAYEE_ADDRESS, SITE), entry(OTHER, ""), entry(OTHER, SITE)], { fetch: "sites" }),
+      false,
+    ],
+  ];
+  for (const [what, current, wanted, expected] of cases)
+    t.equal(loosens(current, wanted), expected, what);
+  const listed = [
+    entry(OTHER, "b"),
+    entry(PAYEE_ADDRESS, ""),
+    entry(OTHER, ""),
+    entry(OTHER, "a"),
+  ] as Payee[];
+  t.same(
+    sortPayees(listed).map(({ address, site }) => [address, site]),
+    [
+      [OTHER, ""],
+      [OTHER, "a"],
+      [OTHER, "b"],
+      [PAYEE_ADDRESS, ""],
+    ],
+  );
+  const widest = settings(AGENT_FIELDS, widestOf);
+  const cover = coverOf(rules([entry(OTHER, SITE, wide)], { ...widest, fetch: "any" }));
+  const at = { payee: OTHER, valueAtomic: 1n, nowSeconds: 0n } as const;
+  t.same(cover({ ...at, site: SITE }), { covered: true });
+  const onlySites = coverOf(rules([entry(OTHER, "", wide)], { ...widest, fetch: "sites" }));
+  t.same(onlySites(at), { covered: true });
+  t.match(onlySites({ ...at, site: "" }), { covered: false, why: /did not sign for this site/ });
+  t.equal(payeeKey({ address: "0xAbC", site: SITE }), `0xabc ${SITE}`);
+  t.match(cover(at), { covered: false, why: /different site, or not for direct payments/ });
+  t.match(cover({ ...at, payee: PAYEE_ADDRESS, site: SITE }), {
+    why: /did not sign for this payee/,
+  });
+});
+
+t.test("the most of a day is the smallest limit over time", async (t) => {
+  const limits = (dailyLimitAtomic: bigint, weekly: bigint | null, monthly: bigint | null) =>
+    mostOfDay({
+      ...SET,
+      perPaymentLimitAtomic: 1n,
+      dailyLimitAtomic,
+      weeklyLimitAtomic: weekly,
+      monthlyLimitAtomic: monthly,
+      paymentsPerHour: 1n,
+    });
+  t.equal(limits(9n, null, null), 9n);
+  t.equal(limits(9n, 8n, null), 8n);
+  t.equal(limits(9n, 8n, 7n), 7n);
+  t.equal(limits(6n, 8n, 7n), 6n);
+});
 
 /** The audit's verdicts on three entries: the signed policy, the agent that it creates, and a change without an order. */
 function auditFaults(
