@@ -78,7 +78,7 @@ export async function withSimulations<T>(
   async function makeTemplate(program: string): Promise<void> {
     await administer("CREATE DATABASE first");
     await prepareDatabase(urlOf("first"));
-    const [code] = (await once(fork(program, [urlOf("first"), "found"]), "exit")) as [number];
+    const [code] = (await once(fork(program, [urlOf("first"), "found"], { execArgv: [] }), "exit")) as [number];
     if (code !== 0) throw new Error("the first owners and agents could not be made");
   }
 
@@ -178,7 +178,7 @@ class Hand {
   }
 
   async #start(): Promise<ChildProcess> {
-    const child = fork(this.#program, [this.#url]);
+    const child = fork(this.#program, [this.#url], { execArgv: [] });
     await once(child, "message");
     return child;
   }
