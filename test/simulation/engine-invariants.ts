@@ -4,6 +4,7 @@ import { inspect } from "node:util";
 import { costOf } from "../../server/core/gas.ts";
 import { ERRORS } from "../../server/errors.ts";
 import { differingGasAccounts } from "../helpers/gas-accounts.ts";
+import { useKey } from "./sales.ts";
 import type { LogLine } from "./service.ts";
 import type { Invariant } from "./kind.ts";
 import { NATIVE_PRICE_ATOMIC, RELAYERS, SECRETS, type World } from "./world.ts";
@@ -34,6 +35,7 @@ const ALARMS: readonly [RegExp, (world: World) => boolean][] = [
   [/^reservation not released yet/, hasLostResponses],
   [/^the nodes? rejects? a/, isAfter("sendsFail")],
   [/^the chain lost our transactions/, isDeep],
+  [/^the ledger differed from the chain/, isDeep],
   [/^a foreign transaction used one of our nonces/, isAfter("nonceTaken")],
   [/a transaction not in the ledger used a relayer nonce/, isAfter("nonceTaken")],
   [/cannot pay its gas|^No gas/, isAfter("relayersUnfunded")],
@@ -46,10 +48,16 @@ function isReorganised({ deepestReorganisation }: World): boolean {
 }
 /** The database did something, and the process does not know what. */
 function hasLostResponses({ faults }: World): boolean {
-  return ["connectionsCut", "responsesLost", "databaseDown", "databaseSilent", "rowsHeld"].some(
-    (fault) => faults.has(fault),
-  );
+  return DATABASE_FAULTS.some((fault) => faults.has(fault));
 }
+const DATABASE_FAULTS = [
+  "connectionsCut",
+  "responsesLost",
+  "databaseDown",
+  "databaseSilent",
+  "decisionsHeld",
+  "rowsHeld",
+];
 /** An endpoint hid what the chain has. */
 function isLied({ faults }: World): boolean {
   return ["endpointLies", "blindReturn", "staleReturn", "reorganisation"].some((fault) =>
@@ -227,6 +235,22 @@ export const ENGINE_INVARIANTS = {
       if (code === "settlement_failed") return [`${who} failed without a reason`];
       return tookMs > PATIENCE_MS ? [`${who} took ${(tookMs / 1_000).toFixed(0)} s`] : [];
     });
+  },
+
+  /** An accepted payment with money is sent before its time is over. */
+  async expired({ faults, sales }, sql) {
+    if (sales.isDisturbed || [...faults].some((fault) => !WORKED_AROUND.has(fault))) return [];
+    const good = new Map(
+      sales.presented.flatMap(({ isGood, from, nonce, who }) =>
+        isGood ? [[useKey(from, nonce), who] as const] : [],
+      ),
+    );
+    const { rows } = await sql.query<{ key: string }>(
+      `SELECT lower(from_address || ' ' || nonce) AS key FROM settlements WHERE status = 'expired' AND relay`,
+    );
+    return rows.flatMap(({ key }) =>
+      good.has(key) ? [`${good.get(key)} was accepted, and expired`] : [],
+    );
   },
 
   /** Every refusal has a code of the catalogue, with its status. */

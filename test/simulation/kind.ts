@@ -7,6 +7,10 @@ import type { World } from "./world.ts";
 export interface Kind {
   /** How often it is chosen, compared with the others of its list. */
   weight: number;
+  /** A fault for these actors: mostly one of them begins just after it. */
+  with?: readonly string[];
+  /** Needs this many processes. */
+  services?: number;
   /** Resolves when it has done everything. It runs as a client of the world: its timers are virtual. */
   play(world: World, item: Item): Promise<void>;
 }

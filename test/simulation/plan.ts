@@ -23,11 +23,16 @@ const NIGHTS_HOURS = [24, 24, 24, 1, 168, 720];
 
 /** All items begin within this time. */
 const BUSY_MS = 12_000;
+/** How often a fault brings one of its actors, and how soon that one begins. */
+const ACCOMPANIED = 0.8;
+const SOON_MS = 1_500;
+/** Before a night and after it, so that a limit's window is full when it moves. */
+const AT_THE_LIMIT = "burst";
 
 /** `only`: of these kinds, if there are any. */
 export function planOf(seed: number, only: readonly string[] = []): Plan {
   const random = new Random(seed ^ 0x5eed);
-  const services = random.int(1, 2);
+  let services = random.int(1, 2);
   const items = (kinds: Readonly<Record<string, Kind>>, count: number): Planned[] =>
     Array.from({ length: count }, () => ({
       kind: chosen(among(kinds, only), random),
@@ -37,14 +42,26 @@ export function planOf(seed: number, only: readonly string[] = []): Plan {
   const actors = items(ACTORS, random.int(1, 3));
   const faults = items(FAULTS, random.int(0, 3));
   const agents = random.pick([1, 1, 2, 4, 4]);
+  const isWanted = (kind: string): boolean => only.length === 0 || only.includes(kind);
+  for (const { kind, atMs } of faults) {
+    const { with: wanted = [], services: needed = 1 } = FAULTS[kind] ?? { weight: 0 };
+    services = Math.max(services, needed);
+    const kinds = wanted.filter(isWanted);
+    if (kinds.length === 0 || actors.length === 0 || random.next() >= ACCOMPANIED) continue;
+    const actor = actors.find((each) => kinds.includes(each.kind)) ?? random.pick(actors);
+    if (!kinds.includes(actor.kind)) actor.kind = random.pick(kinds);
+    actor.atMs = atMs + random.int(0, SOON_MS);
+  }
   const hasNight = random.next() < 0.12;
   if (!hasNight) return { seed, services, agents, actors, faults };
   const lasts = random.pick(NIGHTS_HOURS) + 0.05 - random.next();
   const morning = items(ACTORS, random.int(1, 2));
+  const isAtLimit = isWanted(AT_THE_LIMIT) && random.next() < 0.6;
+  if (isAtLimit) for (const [first] of [actors, morning]) if (first) first.kind = AT_THE_LIMIT;
   return {
     seed,
     services,
-    agents,
+    agents: isAtLimit ? 1 : agents,
     actors,
     faults,
     night: { ms: Math.max(0.1, lasts) * HOUR_MS, actors: morning },

@@ -8,6 +8,7 @@
 //   npm run simulate -- --only seller,crash     other worlds, with these kinds of actors and faults only
 //   npm run simulate -- --seeds 100 --list      a line for each seed
 //   npm run simulate -- --plant NAME            with a known past defect in the service; or several names, or all
+//   npm run simulate -- --plant NAME --seed 17  the same, one seed, step by step
 import { parseArgs } from "node:util";
 import { DEFECTS } from "./planted/index.ts";
 import { withSimulations, type MakeSimulation, type Simulation } from "./simulation.ts";
@@ -35,8 +36,8 @@ const MOST_BROKEN = 20;
 const single = singleOrder();
 
 process.exitCode = await withSimulations(single ? 1 : Number(values.workers ?? 2), (make) => {
-  if (values.plant !== undefined) return planted(make);
-  return single ? one(make, single) : many(make);
+  if (single) return one(() => make(values.plant), single);
+  return values.plant === undefined ? many(make) : planted(make);
 });
 
 function namesIn(list: string | undefined): string[] {

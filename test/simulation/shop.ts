@@ -30,6 +30,8 @@ const NETWORK = `eip155:${CHAIN_ID}`;
 const COLLECTOR: Address = "0x000000000000000000000000000000000c011ec7";
 const FAILED: SimulatedResponse = { status: 500, body: "no" };
 const HIGH_TIP_WEI = 20_000_000_000n;
+/** Longer than an agent's fetch waits for its payment. */
+const LATE_MS = 20_000;
 
 const MANNERS: Readonly<Record<string, Manner>> = {
   honest: async (shop, proof) => shop.delivered(await shop.settle(proof, ["a"])),
@@ -49,7 +51,8 @@ const MANNERS: Readonly<Record<string, Manner>> = {
     return undefined;
   },
   late: (shop, proof) => {
-    shop.collectLater(proof, 50_000);
+    const fromMs = shop.random.next() < 0.6 ? LATE_MS : 0;
+    shop.collectLater(proof, 50_000, fromMs);
     return shop.content();
   },
   never: (shop) => shop.content(),
@@ -89,7 +92,7 @@ export class Shop {
     this.#world = world;
     this.random = random;
     this.#fetched = fetched;
-    this.manner = random.pick(Object.keys(MANNERS));
+    this.manner = random.next() < 0.15 ? "late" : random.pick(Object.keys(MANNERS));
     this.#maxTimeoutSeconds = random.int(25, 90);
     this.#changesItsPrice = random.next() < 0.15;
     const host = `shop-${fetched.prices[0]}.test`;
@@ -216,8 +219,8 @@ export class Shop {
     return undefined;
   }
 
-  collectLater(proof: Proof, withinMs: number): void {
-    const ms = this.random.int(0, withinMs);
+  collectLater(proof: Proof, withinMs: number, fromMs = 0): void {
+    const ms = this.random.int(fromMs, withinMs);
     this.#world.timeline.after(ms, this.#client, "collects", () => void this.#collect(proof));
   }
 

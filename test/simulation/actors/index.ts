@@ -1,6 +1,7 @@
 // The actors of the worlds.
 import type { Kind } from "../kind.ts";
 import { approvals } from "./approvals.ts";
+import { burst } from "./burst.ts";
 import { buyer } from "./buyer.ts";
 import { canceler } from "./canceler.ts";
 import { clasher } from "./clasher.ts";
@@ -17,6 +18,7 @@ export const ACTORS: Readonly<Record<string, Kind>> = {
   rules,
   withdrawal,
   buyer,
+  burst,
   approvals,
   canceler,
   clasher,

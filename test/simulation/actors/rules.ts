@@ -41,6 +41,21 @@ async function change(world: World, agent: KnownAgent, { values, call }: Wanted)
   if (answer.status !== 0) made.overMs = Math.max(overMs, timeline.nowMs);
 }
 
+export async function changePaymentsPerHour(
+  world: World,
+  agent: KnownAgent,
+  most: number,
+): Promise<void> {
+  await change(world, agent, {
+    values: [["paymentsPerHour", BigInt(most)]],
+    call: {
+      route: "PATCH /api/agents/:id",
+      params: { id: agent.id },
+      body: { paymentsPerHour: most },
+    },
+  });
+}
+
 function wanted(agent: KnownAgent, random: Random): Wanted {
   const limit = (most: number) => BigInt(random.int(1, most)) * (agent.dailyLimit / 10n);
   const optional = (most: number) => (random.next() < 0.2 ? null : limit(most));

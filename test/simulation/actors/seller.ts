@@ -29,6 +29,7 @@ type Manner =
   | "relayed before"
   | "canceled"
   | "drained"
+  | "overdrawn"
   | "other use";
 const MANNERS: Readonly<Record<Manner, number>> = {
   good: 10,
@@ -37,9 +38,10 @@ const MANNERS: Readonly<Record<Manner, number>> = {
   short: 1,
   "nonce again": 1,
   relayed: 3,
-  "relayed before": 2,
+  "relayed before": 3,
   canceled: 2,
   drained: 2,
+  overdrawn: 2,
   "other use": 2,
 };
 
@@ -59,11 +61,17 @@ const TRIES = 12;
 export const seller: Kind = {
   weight: 3,
   async play(world, { random }) {
-    const isBatch = random.next() < 0.25;
+    const isBatch = random.next() < 0.35;
     const count = isBatch ? random.int(5, 10) : random.int(1, 3);
     const presenting: Promise<void>[] = [];
     for (let number = 0; number < count; number += 1) {
-      const presented = present(world, random);
+      // A batch often has a payment whose money another one of it takes.
+      const isOverdrawn = isBatch && number === 1 && random.next() < 0.6;
+      const presented = present(
+        world,
+        random,
+        isOverdrawn ? "overdrawn" : mannerOf(random, isBatch),
+      );
       presenting.push(presented);
       if (!isBatch) await pause(random.int(0, 4_000));
     }
@@ -71,10 +79,9 @@ export const seller: Kind = {
   },
 };
 
-async function present(world: World, random: Random): Promise<void> {
-  const manner = mannerOf(random);
+async function present(world: World, random: Random, manner: Manner): Promise<void> {
   // Those who spend elsewhere what they signed for are others than those who pay what they owe.
-  const isReliable = manner !== "poor" && manner !== "drained";
+  const isReliable = manner !== "poor" && manner !== "drained" && manner !== "overdrawn";
   const payer = random.pick(outsiders().slice(...(isReliable ? [0, 8] : [8])));
   const from = payer.address.toLowerCase() as Address;
   const amountAtomic = world.newAmount(BigInt(random.int(20_000, 900_000)));
@@ -112,19 +119,23 @@ async function present(world: World, random: Random): Promise<void> {
   const work = [settle(world, random, { payment, presented, seller: "a" })];
   if (random.next() < 0.25) work.push(settle(world, random, { payment, presented, seller: "b" }));
   work.push(interfere(world, random, { payment, manner }));
-  if (manner === "nonce again") work.push(presentNonceAgain(world, random, payment));
+  if (manner === "nonce again")
+    work.push(presentAnother(world, random, { payment, hasSameNonce: true }));
+  if (manner === "overdrawn")
+    work.push(presentAnother(world, random, { payment, hasSameNonce: false }));
   await Promise.all(work);
 }
 
-/** Of another payment to another seller, with the same nonce: at most one of the two may move. */
-async function presentNonceAgain(
+/** To another seller, with the same nonce, or with the same money: at most one of the two may move. */
+async function presentAnother(
   world: World,
   random: Random,
-  payment: SignedPayment,
+  { payment, hasSameNonce }: { payment: SignedPayment; hasSameNonce: boolean },
 ): Promise<void> {
   const { payer, from, nonce, scheme } = payment;
-  const amountAtomic = world.newAmount(BigInt(random.int(20_000, 900_000)));
-  world.chain.mint(from, amountAtomic);
+  const about = hasSameNonce ? BigInt(random.int(20_000, 900_000)) : payment.amountAtomic;
+  const amountAtomic = world.newAmount(about);
+  if (hasSameNonce) world.chain.mint(from, amountAtomic);
   const to = random.pick(SELLERS.filter((address) => address !== payment.to));
   const own = nonce.replace("permit2:", "") as Hex;
   const other = await signPayment(world, random, {
@@ -133,15 +144,16 @@ async function presentNonceAgain(
     to,
     amountAtomic,
     validSeconds: 90,
-    nonce: own,
+    ...(hasSameNonce && { nonce: own }),
   });
-  const who = `payment ${amountAtomic} (${scheme}, the nonce of ${payment.amountAtomic})`;
+  const shared = hasSameNonce ? "nonce" : "money";
+  const who = `payment ${amountAtomic} (${scheme}, the ${shared} of ${payment.amountAtomic})`;
   const presented: Presented = {
     who,
     from,
     to,
     amountAtomic,
-    nonce,
+    nonce: other.nonce,
     claims: [],
     isGood: false,
     atMs: world.timeline.nowMs,
@@ -156,9 +168,12 @@ async function usedBefore(world: World, random: Random, payment: SignedPayment):
   send(world, random, payment.relay);
   await pause(random.int(2_000, 12_000));
   if (random.next() < 0.3) return;
-  const blocks = random.int(1, 3);
+  const { endpoints, head } = world.chain;
+  const { from, nonce } = payment;
+  const use = [...world.chain.ends()].find((end) => end.from === from && end.nonce === nonce);
+  // To the time before it was used.
+  const blocks = use ? head.number - use.block + random.int(1, 2) : random.int(1, 3);
   world.sales.isDisturbed = true;
-  const { endpoints } = world.chain;
   for (const endpoint of endpoints) endpoint.lagBlocks = blocks;
   world.timeline.after(random.int(500, 4_000), undefined, "the endpoints catch up", () => {
     for (const endpoint of endpoints) endpoint.lagBlocks = 0;
@@ -271,8 +286,11 @@ async function readPayment(world: World, { who }: Presented, id: string): Promis
 
 const PERMIT2: Address = "0x000000000022D473030F116dDEE9F6B43aC78BA3";
 
-function mannerOf(random: Random): Manner {
-  const all = Object.entries(MANNERS) as [Manner, number][];
+/** In a batch nobody disturbs the endpoints, or nothing would be expected of the others. */
+function mannerOf(random: Random, isBatch: boolean): Manner {
+  const all = (Object.entries(MANNERS) as [Manner, number][]).filter(
+    ([manner]) => !isBatch || manner !== "relayed before",
+  );
   let left = random.next() * all.reduce((sum, [, weight]) => sum + weight, 0);
   for (const [manner, weight] of all) if ((left -= weight) < 0) return manner;
   return "good";

@@ -4,6 +4,7 @@ import type { Hex } from "viem";
 import { asOwner, usdc, type KnownAgent } from "../agents.ts";
 import type { Item, Kind } from "../kind.ts";
 import { pause, type World } from "../world.ts";
+import { pay } from "./burst.ts";
 import { ownerAsks } from "./owner.ts";
 
 type Random = Item["random"];
@@ -25,11 +26,19 @@ export const withdrawal: Kind = {
         params: { id: agent.id },
         body: { amount },
       });
-      // The agent may pay while its owner reads and signs.
-      await pause(random.int(0, 4_000));
+      // The agent may pay while its owner reads and signs: the money is promised twice.
+      const paying =
+        random.next() < 0.5
+          ? pay(world, agent, {
+              to: random.pick(agent.payees),
+              about: (agent.dailyLimit * BigInt(random.int(1, 8))) / 10n,
+            })
+          : undefined;
+      await pause(random.int(0, paying ? 1_000 : 4_000));
       if (prepared.status === 200)
         await carryOut(world, agent, prepared.body as unknown as Prepared, random);
       if (isAll && random.next() < 0.3) await archive(world, agent);
+      await paying;
       await pause(random.int(0, 2_000));
     }
   },

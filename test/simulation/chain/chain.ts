@@ -238,9 +238,9 @@ export class SimulatedChain {
     return this.#admin(isPaused ? "pause()" : "unpause()", "");
   }
 
-  blacklist(address: Address, isBlocked = true): Hex {
+  blacklist(address: Address, isBlocked = true, priorityFeeWei?: bigint): Hex {
     const name = isBlocked ? "blacklist(address)" : "unBlacklist(address)";
-    return this.#admin(name, addressWord(lower(address)));
+    return this.#admin(name, addressWord(lower(address)), priorityFeeWei);
   }
 
   /** Contract code at an address, or none. Other code than `behaviour` does nothing and fails. */
@@ -385,8 +385,9 @@ export class SimulatedChain {
     give();
   }
 
-  #admin(signature: string, words: string): Hex {
-    return this.sendAs(this.admin, { to: this.usdc, data: `0x${selector(signature)}${words}` });
+  #admin(signature: string, words: string, priorityFeeWei = THIRD_PARTY_TIP_WEI): Hex {
+    const data: Hex = `0x${selector(signature)}${words}`;
+    return this.sendAs(this.admin, { to: this.usdc, data, priorityFeeWei });
   }
 }
 

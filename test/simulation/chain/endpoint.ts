@@ -32,6 +32,7 @@ const SAFE_DEPTH = 32;
 const FINALIZED_DEPTH = 64;
 const DEFAULT_TIP_WEI = 1_000_000_000n;
 const ZERO: Hex = `0x${"0".repeat(40)}`;
+const NOBODYS_BLOCK: Hex = `0x${"f".repeat(64)}`;
 
 export class Endpoint {
   /** No connection. */
@@ -58,6 +59,10 @@ export class Endpoint {
   refusesLowFees = false;
   hidesReceipts = false;
   hidesTransactions = false;
+  /** It still shows the receipts of blocks that a reorganisation removed; everything else is of the new ones. */
+  keepsReceipts = false;
+  /** It shows receipts of transactions of its pool, of a block that nobody has. */
+  inventsReceipts = false;
   hidesLogs = false;
   /** It shows authorizations as unused. */
   deniesUses = false;
@@ -72,6 +77,7 @@ export class Endpoint {
 
   readonly pool = new Pool();
   #removed: Branch | undefined;
+  #replaced: Branch | undefined;
   #awaited: AwaitedReceipt[] = [];
   readonly #deps: EndpointDeps;
 
@@ -95,6 +101,7 @@ export class Endpoint {
   /** The chain was like this until now. */
   reorganised(before: Branch): void {
     if (this.ignoresReorganisations) this.#removed ??= before;
+    if (this.keepsReceipts) this.#replaced = before;
   }
 
   request(method: string, params: readonly unknown[]): unknown {
@@ -148,7 +155,11 @@ export class Endpoint {
         return block.mined.map(({ receipt }) => receipt);
       }
       case "eth_getTransactionReceipt":
-        return this.hidesReceipts ? null : (this.#find(params[0] as Hex)?.mined.receipt ?? null);
+        return this.hidesReceipts
+          ? null
+          : (this.#find(params[0] as Hex)?.mined.receipt ??
+              this.#kept(params[0] as Hex) ??
+              this.#invented(params[0] as Hex));
       case "eth_getTransactionByHash":
         return this.#transaction(params[0] as Hex);
       case "eth_getLogs":
@@ -237,6 +248,47 @@ export class Endpoint {
   #find(hash: Hex): { mined: Mined; block: Block } | undefined {
     const found = this.#branch.find(hash.toLowerCase() as Hex);
     return found && found.block.number <= this.head.number ? found : undefined;
+  }
+
+  #kept(hash: Hex): RpcReceipt | undefined {
+    return this.keepsReceipts
+      ? this.#replaced?.find(hash.toLowerCase() as Hex)?.mined.receipt
+      : undefined;
+  }
+
+  /** As if its transaction were in a block beside the newest one. */
+  #invented(hash: Hex): RpcReceipt | null {
+    const pending = this.inventsReceipts ? this.pool.get(hash.toLowerCase() as Hex) : undefined;
+    if (!pending) return null;
+    const { ledger } = this.#deps;
+    const { head } = this;
+    const { from, to, input, gas, value } = pending;
+    const run = ledger.execution(head, this.#branch);
+    const result = ledger.call(run, { from, to: to ?? undefined, input, gas, value });
+    const place = {
+      blockNumber: quantity(head.number),
+      blockHash: NOBODYS_BLOCK,
+      transactionHash: hash,
+      transactionIndex: quantity(0),
+    };
+    return {
+      ...place,
+      from,
+      to,
+      contractAddress: null,
+      cumulativeGasUsed: quantity(result.gasUsed),
+      gasUsed: quantity(result.gasUsed),
+      effectiveGasPrice: quantity(head.baseFeeWei + this.tipWei),
+      logs: run.logs.map((log, index) => ({
+        ...log,
+        ...place,
+        logIndex: quantity(index),
+        removed: false as const,
+      })),
+      logsBloom: `0x${"0".repeat(512)}`,
+      status: result.success ? "0x1" : "0x0",
+      type: quantity(pending.type),
+    };
   }
 
   #transaction(hash: Hex): unknown {

@@ -65,8 +65,8 @@ async function reorganise(world: World, random: Random, depth: number): Promise<
   const all = oursIn(world, depth);
   const drop = random.pick<readonly Hex[]>([[], all, all.filter(() => random.next() < 0.5)]);
   world.timeline.note(`${all.length} transactions of ours, ${drop.length} are dropped`);
-  world.reorganise(depth, { drop });
   if (random.next() < 0.4) void keepShowing(world, random);
+  world.reorganise(depth, { drop });
   // In another order than before: some have to wait.
   if (random.next() < 0.4) {
     world.mining = { without: all.filter(() => random.next() < 0.5) };
@@ -111,5 +111,7 @@ export const deepReorganisation: Kind = {
     await afterOurs(world, 3);
     await pause(random.int(0, 8_000));
     await reorganise(world, random, random.int(3, 7));
+    // The service finds it when it compares the ledger with the chain.
+    await pause(240_000);
   },
 };

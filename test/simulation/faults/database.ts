@@ -1,7 +1,7 @@
 // What happens to the database and the way to it.
 import type { Kind } from "../kind.ts";
 import { Client } from "../pg.ts";
-import { pause } from "../world.ts";
+import { CHAIN_ID, pause } from "../world.ts";
 import { moneyStep, watchSteps } from "./steps.ts";
 
 /** All connections end at once, or those of one process. */
@@ -17,6 +17,7 @@ export const connectionsCut: Kind = {
 /** A connection ends before a statement takes effect, or after: then only the response is lost, also that of a COMMIT. */
 export const responsesLost: Kind = {
   weight: 5,
+  with: ["seller", "spender", "burst"],
   async play(world, { random }) {
     const isWanted = moneyStep(random);
     const share = random.pick([0.3, 1]);
@@ -53,6 +54,38 @@ export const databaseSilent: Kind = {
     await pause(ms);
   },
 };
+
+/**
+ * Decisions about one agent's payments wait for its owner's gas account, the last that they look at: several are under way
+ * at once, at several processes.
+ */
+export const decisionsHeld: Kind = {
+  weight: 3,
+  with: ["burst"],
+  services: 2,
+  async play(world, { random }) {
+    const client = new Client();
+    client.on("error", () => undefined);
+    try {
+      await client.connect();
+      for (const { id } of world.active) {
+        await client.query("BEGIN");
+        await client.query(HOLD_GAS_ACCOUNT, [id]);
+        await pause(random.int(500, 3_000));
+        await client.query("ROLLBACK");
+      }
+    } catch {
+      // Its own connection may be cut as well.
+    } finally {
+      await client.end();
+    }
+  },
+};
+
+/** Whether it exists or not. */
+const HOLD_GAS_ACCOUNT = `INSERT INTO gas_accounts AS g (chain_id, account, full_at, held)
+  SELECT ${CHAIN_ID}, 'owner:' || a.owner_id, clock_timestamp(), 0 FROM agents a WHERE a.id = $1
+  ON CONFLICT (chain_id, account) DO UPDATE SET held = g.held`;
 
 const HELD = [
   "SELECT 1 FROM agents WHERE id = $1 FOR UPDATE",

@@ -79,6 +79,9 @@ const LIES: Trouble[] = [
     hidesTransactions: true,
   })),
   settings(() => ({ ignoresReorganisations: true })),
+  // It cannot wait for a block, so its receipts are read.
+  settings(() => ({ inventsReceipts: true, hasWaitingSend: false })),
+  settings(() => ({ inventsReceipts: true, hasWaitingSend: false })),
 ];
 
 const timeOf = (random: Random): number => random.int(1_000, random.pick([8_000, 40_000]));
@@ -121,6 +124,7 @@ export function lie(world: World, random: Random, said: Partial<Endpoint>): () =
 
 export const endpointLies: Kind = {
   weight: 4,
+  with: ["spender", "seller", "buyer"],
   async play(world, { random }) {
     if (world.liar !== undefined) return;
     const index = chosen(world, random)[0] ?? 0;

@@ -7,11 +7,13 @@ import { pause, RELAYERS, type World } from "../world.ts";
 
 const COPYIST: Address = "0x00000000000000000000000000000000000c0b1e";
 
+const COPY_TIP_WEI = 100_000_000_000n;
+
 /** Asks for it until the chain says so: a reorganisation or an emptied pool may remove the transaction. */
 async function until(world: World, isSo: () => boolean, ask: () => void): Promise<void> {
   for (let tries = 0; tries < 60 && !isSo(); tries += 1) {
     ask();
-    await pause(8_000);
+    for (let waited = 0; waited < 8 && !isSo(); waited += 1) await pause(1_000);
   }
 }
 
@@ -87,6 +89,44 @@ export const nonceTaken: Kind = {
   },
 };
 
+/**
+ * The payer is blocked just before our block, so its payment has no effect in it. The signature is public by then:
+ * when the payer is free again, somebody relays it.
+ */
+export const relayedAfterRefusal: Kind = {
+  weight: 3,
+  with: ["spender", "buyer", "burst"],
+  async play(world, { random }) {
+    const { chain } = world;
+    const isAgents = ({ from, input }: Transaction): boolean =>
+      RELAYERS.has(from) && world.agents.some(({ wallet }) => input.includes(wallet.slice(2)));
+    let seen: Transaction | undefined;
+    for (let waited = 0; waited < 60 && !seen; waited += 1) {
+      await pause(200);
+      seen = [...chain.pool.all].find(isAgents);
+    }
+    if (!seen) return;
+    const { to, input } = seen;
+    const payer = world.agents.find(({ wallet }) => input.includes(wallet.slice(2)))?.wallet;
+    if (!payer || to === null) return;
+    const isBlocked = (): boolean => chain.ledger.number(tokenKeys.blacklisted(payer)) !== 0n;
+    chain.blacklist(payer, true, COPY_TIP_WEI);
+    await pause(random.int(6_000, 20_000));
+    await until(
+      world,
+      () => !isBlocked(),
+      () => chain.blacklist(payer, false, COPY_TIP_WEI),
+    );
+    world.sales.isRelayedLater = true;
+    chain.sendAs(COPYIST, {
+      to,
+      data: input,
+      maxFeeWei: 1_000_000_000_000n,
+      priorityFeeWei: COPY_TIP_WEI,
+    });
+  },
+};
+
 /** Whoever sees a signed payment may relay it: before us with a higher tip, or after ours had no effect. */
 export const copied: Kind = {
   weight: 3,
@@ -103,7 +143,7 @@ export const copied: Kind = {
           to,
           data: input,
           maxFeeWei: 1_000_000_000_000n,
-          priorityFeeWei: 100_000_000_000n,
+          priorityFeeWei: COPY_TIP_WEI,
         });
       send();
       // What had no effect then may have one later.

@@ -14,6 +14,7 @@ const oneOf = (world: World, random: Random): Service | undefined =>
 /** Just before or after the effect of a statement or of a request that matters for money. */
 export const crashAtStep: Kind = {
   weight: 6,
+  with: ["spender", "seller", "burst"],
   async play(world, { random }) {
     const isWanted = moneyStep(random);
     let left = random.int(1, 3);
@@ -98,6 +99,7 @@ async function endAfterSend(world: World): Promise<boolean> {
 /** They come back when its payments have expired: used, while one endpoint denies it. */
 export const blindReturn: Kind = {
   weight: 2,
+  with: ["spender", "seller"],
   async play(world, { random }) {
     if (!(await endAfterSend(world))) return;
     const end = lie(world, random, {
@@ -112,17 +114,22 @@ export const blindReturn: Kind = {
   },
 };
 
+const STALE_RECEIPTS = { keepsReceipts: true, hasWaitingSend: false };
+
 /** They come back when its block was removed, and one endpoint still shows its receipt. */
 export const staleReturn: Kind = {
-  weight: 2,
+  weight: 4,
+  with: ["spender", "seller"],
   async play(world, { random }) {
     if (!(await endAfterSend(world))) return;
     await afterOurs(world, 1);
     await pause(random.int(0, 1_500));
     const depth = random.int(1, 2);
+    const isWhole = random.next() < 0.3;
+    const end = lie(world, random, isWhole ? { ignoresReorganisations: true } : STALE_RECEIPTS);
     world.reorganise(depth, { drop: oursIn(world, depth) });
-    const end = lie(world, random, { ignoresReorganisations: true });
-    await pause(random.int(4_000, 20_000));
+    // Soon, or when its payments have expired.
+    await pause(random.next() < 0.4 ? random.int(4_000, 20_000) : random.int(100_000, 200_000));
     world.startService();
     await world.lasting(random.int(10_000, 60_000), end);
   },

@@ -6,6 +6,10 @@ import { pause, type World } from "../world.ts";
 const STEPS = [
   /^eth_sendRaw/,
   /^(purser-reserve|settlement-accept|withdrawal)/,
+  // Most of what went wrong once went wrong around these two.
+  /^settlement-accept/,
+  /^settlement-accept/,
+  /^lane-persist/,
   /^lane-persist/,
   /^(transaction-final|settlements-finalize)/,
   /^settlements-claim/,

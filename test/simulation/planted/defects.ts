@@ -317,6 +317,10 @@ export const DEFECTS: readonly PlantedDefect[] = [
     file: "prisma/functions/purser_reserve.sql",
     changes: [
       {
+        find: `v_agent.window_tail_at + interval '24 hours'`,
+        replace: `v_agent.window_tail_at + interval '23 hours'`,
+      },
+      {
         find: `  v_edge := v_now - interval '24 hours';`,
         replace: `  v_edge := v_now - interval '23 hours';`,
       },
