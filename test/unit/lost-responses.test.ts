@@ -141,8 +141,9 @@ t.test("a call through the MCP server is its client's call", async (t) => {
 t.test("which earlier call is joined", async (t) => {
   const { clock, earlier, lost, refOf } = scene();
   const ref = await refOf();
+  let isGone = false;
   const joined = async (cameAtMs: number) => {
-    const joins = { cameAtMs, isGone: () => false } as NonNullable<IdempotencyRef["joins"]>;
+    const joins = { cameAtMs, isGone: () => isGone } as NonNullable<IdempotencyRef["joins"]>;
     return { key: await lost.earlierCall(ref, joins), deliveredKey: joins.deliveredKey };
   };
   t.same(await joined(clock.ms), { key: undefined, deliveredKey: undefined }, "there is none");
@@ -153,6 +154,9 @@ t.test("which earlier call is joined", async (t) => {
   const delivered = { key: undefined, deliveredKey: "auto-0" };
   t.same(await joined(clock.ms - 120), delivered, "delivered before this call came");
   t.same(await joined(clock.ms - 121), { key: "auto-0", deliveredKey: undefined }, "after it came");
+  isGone = true;
+  const late = { key: "auto-0", deliveredKey: undefined };
+  t.same(await joined(clock.ms), late, "a client that has left may have repeated it elsewhere");
 });
 
 /** A call that was answered under its own key. */

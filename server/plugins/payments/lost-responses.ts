@@ -134,7 +134,8 @@ export class LostResponses {
     }
     // Delivered by another process: at this time at the latest, however long the database took.
     const deliveredAtMs = own?.atMs ?? this.#nowMs() - deliveredAgoMs - TOLERANCE_MS;
-    if (deliveredAtMs > joins.cameAtMs) return key;
+    // After a pause of this process nobody knows when the call came: it pays no more if its client has left.
+    if (deliveredAtMs > joins.cameAtMs || joins.isGone()) return key;
     joins.deliveredKey = key;
     return undefined;
   }
