@@ -203,7 +203,7 @@ export class Tracker {
     if (slot.finishing) return;
     slot.finishing = true;
     try {
-      if (!receipt) return await this.#missing(slot, head);
+      if (!receipt || (await this.#isRemoved(receipt, head))) return await this.#missing(slot, head);
       slot.missingSinceMs = undefined;
       this.#endWaiting(slot);
       if (!slot.mined) {
@@ -220,12 +220,26 @@ export class Tracker {
       }
       const { inclusionDepth, confirmations } = this.#deps.ctx.network;
       const depth = depthOf(head.number, BigInt(receipt.blockNumber));
-      // Where blocks can be removed, one endpoint may still show a receipt of a removed one. Its block is compared before
-      // it counts as final (#followIncluded).
+      // Where blocks can be removed, the block is compared once more before it counts as final (#followIncluded).
       if (depth >= inclusionDepth) await this.#report(slot, receipt, confirmations === 1);
     } finally {
       slot.finishing = false;
     }
+  }
+
+  /**
+   * Whether a receipt is of a block that is no longer in the chain: one endpoint may still show it. Receipts are mostly
+   * read when their block is new; only one that is deep already, after a restart, costs this look.
+   */
+  async #isRemoved({ blockNumber, blockHash }: RpcReceipt, head: Head): Promise<boolean> {
+    const { network, rpc } = this.#deps.ctx;
+    const number = BigInt(blockNumber);
+    if (network.confirmations === 1 || depthOf(head.number, number) < network.confirmations)
+      return false;
+    const header = await readHeader(rpc, number);
+    if (header?.hash === blockHash) return false;
+    rpc.suspectEndpoint();
+    return true;
   }
 
   /** The receipt was found another way before the endpoint returned it: stop waiting. */
