@@ -91,11 +91,13 @@ const SETTLED = new Set(["payment.settled", "withdrawal.settled", "agent.funded"
 const logsOf = ({ services, dead }: World): (LogLine & { name: string })[] =>
   [...services, ...dead].flatMap(({ name, logs }) => logs.map((line) => ({ ...line, name })));
 
+export const gasIsRight: Invariant = async (_world, sql) => {
+  const rows = await differingGasAccounts(sql);
+  return rows.map((row) => JSON.stringify(row));
+};
+
 export const ENGINE_INVARIANTS = {
-  async gas(_world, sql) {
-    const rows = await differingGasAccounts(sql);
-    return rows.map((row) => JSON.stringify(row));
-  },
+  gas: gasIsRight,
 
   /** Each transaction of ours is known with its cost, no nonce is left out, and none is pending. */
   async transactions({ chain, wasFinalityBroken }, sql) {

@@ -2,7 +2,7 @@
 import type { ClientBase } from "pg";
 import type { Invariant } from "./kind.ts";
 import type { Intent, World } from "./world.ts";
-import { ENGINE_INVARIANTS } from "./engine-invariants.ts";
+import { ENGINE_INVARIANTS, gasIsRight } from "./engine-invariants.ts";
 import { OWNER_INVARIANTS, overLimits } from "./owner-invariants.ts";
 import { SELLER_INVARIANTS, usesIn } from "./seller-invariants.ts";
 
@@ -22,7 +22,7 @@ const sums: Invariant = async (_world, sql) => {
 /** What must be true at every moment, also while everything fails. */
 const AT_EVERY_MOMENT: Readonly<Record<string, Invariant>> = {
   sums,
-  gas: ENGINE_INVARIANTS.gas,
+  gas: gasIsRight,
 
   /** What is reserved counts before it is paid, and if it is never paid. */
   limits: (world, sql) => overLimits(world, sql, ["reserved", "submitted", "settled", "unknown"]),

@@ -78,7 +78,10 @@ export async function withSimulations<T>(
   async function makeTemplate(program: string): Promise<void> {
     await administer("CREATE DATABASE first");
     await prepareDatabase(urlOf("first"));
-    const [code] = (await once(fork(program, [urlOf("first"), "found"], { execArgv: [] }), "exit")) as [number];
+    const [code] = (await once(
+      fork(program, [urlOf("first"), "found"], { execArgv: [] }),
+      "exit",
+    )) as [number];
     if (code !== 0) throw new Error("the first owners and agents could not be made");
   }
 

@@ -13,7 +13,6 @@ import {
   type TransactionSerializable,
 } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import type { Authorization } from "../../server/core/authorization.ts";
 import type { NetworkFacts } from "../../server/core/networks.ts";
 import type { PaymentReads } from "../../server/plugins/facilitator/chain-reads.ts";
 import { PaymentChecker } from "../../server/plugins/facilitator/verify.ts";
@@ -109,7 +108,7 @@ const checkerOn = (over: Partial<PaymentReads> = {}) =>
           hasCode: async () => false,
           acceptsSignature: async () => false,
           ...over,
-        } as unknown as PaymentReads,
+        },
       ],
     ]),
     factories: [],
@@ -354,7 +353,7 @@ for (const name of NAMES) {
       const result = await check(body, "verify", {
         simulate: async () => false,
         simulateAlone: async () => ({ goesThrough: false, revert }),
-        diagnose: async () => ({ used: false, balanceAtomic: 5_000n, ...found }) as Diagnosis,
+        diagnose: async () => ({ used: false, balanceAtomic: 5_000n, ...found }),
       });
       t.match(
         result,
@@ -476,10 +475,7 @@ t.test("upto: the seller names the account that charges", async (t) => {
   });
   t.equal(scheme.mostOf?.({ ...authorization, value: 2n }), 5n, "the maximum is what may move");
   for (const terms of [{ scheme: "exact-permit2" } as const, undefined])
-    t.throws(
-      () => scheme.mostOf?.({ ...authorization, terms } as Authorization),
-      /not an authorization of upto/,
-    );
+    t.throws(() => scheme.mostOf?.({ ...authorization, terms }), /not an authorization of upto/);
   t.equal(scheme.isMetered, true);
   t.same(
     new Set(
@@ -561,9 +557,9 @@ t.test("a token permit that comes with the payment", async (t) => {
   t.equal(known.scheme.checkTerms(known, undefined), undefined, "accepted in time: without a time");
   const late = checkerOn().read(await payment("exact", { validBefore: 5n }), "settle");
   if (!late.isValid) throw new Error(late.message);
-  const { checkFirst } = late.payment.scheme;
-  t.match(checkFirst?.(late.payment, NOW), { reason: "permit2_deadline_expired" });
-  t.equal(checkFirst?.(late.payment, undefined), undefined);
+  const { scheme } = late.payment;
+  t.match(scheme.checkFirst?.(late.payment, NOW), { reason: "permit2_deadline_expired" });
+  t.equal(scheme.checkFirst?.(late.payment, undefined), undefined);
 });
 
 t.test("extensions that a network supports", async (t) => {
@@ -580,7 +576,7 @@ const approveData = (spender: Address = PERMIT2, amount = 1_000n): Hex =>
 const PLAIN = {
   type: "eip1559",
   chainId: ARC.chainId,
-  to: ARC.usdc.address as Address,
+  to: ARC.usdc.address,
   data: approveData(),
   nonce: 3,
   gas: 70_000n,
@@ -637,8 +633,8 @@ t.test("the payer's own approval that comes with the payment", async (t) => {
         raw,
         from: lower(key.address),
         call: { target: USDC, data: changed["data"] ?? approveData() },
-        nonce: BigInt((changed["nonce"] as number | undefined) ?? 3),
-        gas: (changed["gas"] as bigint | undefined) ?? 70_000n,
+        nonce: BigInt(changed["nonce"] ?? 3),
+        gas: changed["gas"] ?? 70_000n,
         maxFeeWei,
       },
     });
@@ -721,7 +717,7 @@ t.test("an approval that is not for this payment, or not signed by its payer", a
       ...PLAIN,
       type: "eip7702",
       authorizationList: [],
-    } as TransactionSerializable,
+    },
     { ...(await signatureOf({ ...PLAIN, type: "eip7702", authorizationList: [] })) },
   );
   t.match(await check(await approved(infoOf(blob))), {
@@ -741,12 +737,12 @@ t.test("an approval that is not for this payment, or not signed by its payer", a
 });
 
 /** The signature of a transaction whose form the account's own serializer does not know. */
-async function signatureOf(transaction: object) {
+async function signatureOf(transaction: object): Promise<{ r: Hex; s: Hex; yParity: number }> {
   const hash = keccak256(serializeTransaction(transaction as TransactionSerializable));
   const signature = await key.sign({ hash });
   return {
     r: signature.slice(0, 66) as Hex,
-    s: `0x${signature.slice(66, 130)}` as Hex,
+    s: `0x${signature.slice(66, 130)}`,
     yParity: signature.endsWith("1c") ? 1 : 0,
   };
 }

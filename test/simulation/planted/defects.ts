@@ -93,6 +93,10 @@ export const DEFECTS: readonly PlantedDefect[] = [
     file: "server/plugins/settlement/tracker.ts",
     changes: [
       {
+        find: `    if (header?.hash === blockHash) return false;`,
+        replace: `    if (header) return false;`,
+      },
+      {
         find: `await this.#report(slot, receipt, confirmations === 1);`,
         replace: `await this.#report(slot, receipt, depth >= confirmations);`,
       },
