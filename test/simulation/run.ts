@@ -11,7 +11,8 @@
 //   npm run simulate -- --plant NAME --seed 17  the same, one seed, step by step
 import { parseArgs } from "node:util";
 import { DEFECTS } from "./planted/index.ts";
-import { withSimulations, type MakeSimulation, type Simulation } from "./simulation.ts";
+import { searchFor } from "./planted/search.ts";
+import { withSimulations, type MakeSimulation } from "./simulation.ts";
 import { keptPlan } from "./kept.ts";
 import type { Order, Report } from "./worker.ts";
 
@@ -94,35 +95,20 @@ async function many(make: MakeSimulation): Promise<number> {
   return sums.broken > 0 ? 1 : 0;
 }
 
-/** A seed counts only if its world holds without the defect. */
 async function planted(make: MakeSimulation): Promise<number> {
   const present = await make();
-  const isAll = values.plant === "all";
+  const names = values.plant === "all" ? DEFECTS.map(({ name }) => name) : namesIn(values.plant);
   let missed = 0;
-  for (const name of isAll ? DEFECTS.map((defect) => defect.name) : namesIn(values.plant)) {
-    const simulation = await make(name);
-    let played = 0;
-    let found: Report | undefined;
-    await simulation.playAll(orders(), async (report) => {
-      played += 1;
-      const isBroken = report.broken.length > 0 && !found;
-      if (isBroken && (await holds(present, report.seed))) found ??= report;
-      return !found;
-    });
-    await simulation.close();
+  for (const name of names) {
+    const found = await searchFor(name, { make, present, orders: orders() });
     if (!found) missed += 1;
     console.log(
       found
         ? `${name}: found by seed ${found.seed} (${found.broken[0]?.slice(0, 120)})`
-        : `${name}: not found in ${played} worlds`,
+        : `${name}: not found in ${values.seeds} worlds`,
     );
   }
   return missed > 0 ? 1 : 0;
-}
-
-async function holds(present: Simulation, seed: number): Promise<boolean> {
-  const { broken } = await present.play({ seed, only: namesIn(values.only) });
-  return broken.length === 0;
 }
 
 function show({ seed, broken, plan, virtualMs, events, cpuMs }: Report): void {
