@@ -11,7 +11,7 @@ const SEEDS = 200;
 const PLANTED = ["gas-charged-at-each-depth", "success-for-an-equal-body"];
 const PLANTED_SEEDS = 60;
 /** Of these two runs are compared event by event, also when the machine is busy with other tests. */
-const REPEATED = [3, 11, 13, 17, 26, 42, 195, 541];
+const REPEATED = [3, 11, 26, 195, 541];
 
 const textOf = ({ seed, broken }: Report): string =>
   `${broken.join("\n")}\nsee it: npm run simulate -- --seed ${seed}`;

@@ -264,11 +264,12 @@ t.test("one key, one payment", async (t) => {
 t.test("fetches and spends together stay within one limit", async (t) => {
   const made = await market(t, { agent: { dailyLimit: "0.01" } });
   const { app, agent, seller } = made;
-  const spend = () => spendAs(app, agent, { recipient: PAYEE, amount: "0.001" });
+  // Equal calls without a key would join each other.
+  const spend = (memo: string) => spendAs(app, agent, { recipient: PAYEE, amount: "0.001", memo });
   const statuses = await Promise.all(
     Array.from({ length: 15 }, async (_, index) => [
       (await made.fetch({ url: `${seller.url}&n=${index}` })).status,
-      (await spend()).statusCode,
+      (await spend(String(index))).statusCode,
     ]),
   );
   const ok = statuses.flat().filter((status) => status === 200).length;

@@ -42,7 +42,8 @@ function textOf(field: Field, settings: object): string {
 
 /** A value that nobody can sign, such as an infinite time, is read as one that is in no signed rule. */
 function readColumn({ kind }: Field, text: string): Value {
-  if (kind.column === "text") return text;
+  // No text setting can be unset yet; a newer release may have one.
+  if (kind.column === "text") return text === "" && kind.unset === null ? null : text;
   if (text === "") return kind.unset;
   const digits = kind.column === "timestamp" ? text.replace(/\.0+$/, "") : text;
   return /^-?[0-9]+$/.test(digits) ? BigInt(digits) : -1n;
