@@ -1,4 +1,5 @@
 // Goal: a transaction that is in no block is sent again, priced higher or given up exactly when it must be, and whatever nodes answer, its nonce is used once.
+// Own process (its clock stands still in every test of the process).
 import t from "tap";
 import { parseTransaction, type Hex } from "viem";
 import { privateKeyToAccount } from "viem/accounts";

@@ -203,7 +203,8 @@ export class Tracker {
     if (slot.finishing) return;
     slot.finishing = true;
     try {
-      if (!receipt || (await this.#isRemoved(receipt, head))) return await this.#missing(slot, head);
+      if (!receipt || (await this.#isRemoved(receipt, head)))
+        return await this.#missing(slot, head);
       slot.missingSinceMs = undefined;
       this.#endWaiting(slot);
       if (!slot.mined) {
