@@ -359,8 +359,10 @@ t.test("an endpoint that stops responding is deleted", async (t) => {
   t.equal(await forgetDeadAnnouncements(app.prisma), 1);
   t.equal((await listed()).length, 0);
   await app.pool.query("UPDATE nominations SET created_at = now() - interval '25 hours'");
-  const deleted = await deleteOldRows(app.pool, app.config.retention);
-  t.equal(deleted["nominations"], 1, "it may be announced again");
+  // The server's own scheduled job may have deleted it first.
+  await deleteOldRows(app.pool, app.config.retention);
+  const { rowCount } = await app.pool.query("SELECT FROM nominations");
+  t.equal(rowCount, 0, "it may be announced again");
 });
 
 t.test("a database error while cataloguing does not fail the settle", async (t) => {
