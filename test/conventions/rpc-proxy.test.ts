@@ -1,5 +1,6 @@
 // Goal: the fault-injecting RPC proxy of the other tests really lags, denies, contradicts, refuses and drops as
 // configured.
+// Own process (its proxy is reset after each test of the process).
 import t from "tap";
 import {
   decodeFunctionResult,

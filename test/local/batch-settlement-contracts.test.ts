@@ -116,7 +116,15 @@ function call(functionName: Writes, args: readonly unknown[]): Call {
 }
 
 const funded = new Set<Address>();
-async function send(from: Address, { to, data }: Call): Promise<TransactionReceipt> {
+let sending: Promise<unknown> = Promise.resolve();
+/** One after the other: the node may give two calls at once of one account the same nonce. */
+function send(from: Address, sent: Call): Promise<TransactionReceipt> {
+  const receipt = sending.then(() => sendNow(from, sent));
+  sending = receipt.catch(() => undefined);
+  return receipt;
+}
+
+async function sendNow(from: Address, { to, data }: Call): Promise<TransactionReceipt> {
   if (!funded.has(from)) await chain.testClient.setBalance({ address: from, value: 10n ** 20n });
   funded.add(from);
   const transaction = { from, to, data, gas: numberToHex(5_000_000) };

@@ -27,7 +27,7 @@ const AT_EVERY_MOMENT: Readonly<Record<string, Invariant>> = {
   /** What is reserved counts before it is paid, and if it is never paid. */
   limits: (world, sql) => overLimits(world, sql, ["reserved", "submitted", "settled", "unknown"]),
 
-  /** Nobody is told "paid" before the money has moved. */
+  /** Nobody is answered "paid" before the money has moved. */
   async settled({ chain, intents, deepestReorganisation }, sql) {
     if (deepestReorganisation > 0) return [];
     const moved = new Set<string>();

@@ -30,6 +30,8 @@ export interface Simulation {
 export type MakeSimulation = (plant?: string) => Promise<Simulation>;
 
 const PASSWORD = "simulation-only-on-this-machine";
+/** Under tsx, code of a library that loads a module waits for a real thread, at no time of the world. */
+const WITHOUT_TSX = { execArgv: [] };
 /** A world that takes longer does not end by itself. */
 const WORLD_LIMIT_MS = 400_000;
 const CONNECTIONS = 200;
@@ -78,10 +80,9 @@ export async function withSimulations<T>(
   async function makeTemplate(program: string): Promise<void> {
     await administer("CREATE DATABASE first");
     await prepareDatabase(urlOf("first"));
-    const [code] = (await once(
-      fork(program, [urlOf("first"), "found"], { execArgv: [] }),
-      "exit",
-    )) as [number];
+    const [code] = (await once(fork(program, [urlOf("first"), "found"], WITHOUT_TSX), "exit")) as [
+      number,
+    ];
     if (code !== 0) throw new Error("the first owners and agents could not be made");
   }
 
@@ -181,7 +182,7 @@ class Hand {
   }
 
   async #start(): Promise<ChildProcess> {
-    const child = fork(this.#program, [this.#url], { execArgv: [] });
+    const child = fork(this.#program, [this.#url], WITHOUT_TSX);
     await once(child, "message");
     return child;
   }

@@ -11,13 +11,13 @@ import { repair, Timeouts } from "../../server/plugins/reconciliation/repair.ts"
 import { outcomeOf } from "../../server/plugins/settlement/waiters.ts";
 import { explainUse, proveRefused, Refusals } from "../../server/plugins/settlement/prove.ts";
 import { proveByTransaction, provenBy } from "../../server/plugins/settlement/receipts.ts";
-import type { SettlementColumns } from "../../server/plugins/settlement/store.ts";
 import type { SettlementRecord } from "../../server/plugins/settlement/types.ts";
 import {
   AUTHORIZATION_CANCELED,
   AUTHORIZATION_USED,
   TRANSFER,
 } from "../../server/schemes/exact-eip3009/onchain.ts";
+import { storedAs } from "./chain-answers.ts";
 import { ARC, AUTHORIZATION, recordOf } from "./payment-samples.ts";
 
 const HASH: Hex = `0x${"fe".repeat(32)}`;
@@ -88,25 +88,6 @@ function rowsFor(world: World, query: string | { text: string }): unknown[] {
   if (text.includes("FROM settlements") && world.open) return [storedAs(world.open)];
   return [];
 }
-
-const storedAs = ({ authorization, ...row }: SettlementRecord): Partial<SettlementColumns> => ({
-  id: row.id,
-  kind: row.kind,
-  agent_id: row.agentId,
-  chain_id: BigInt(authorization.chainId),
-  asset: authorization.asset,
-  from_address: authorization.from,
-  to_address: authorization.to,
-  value: authorization.value,
-  valid_after: authorization.validAfter,
-  valid_before: authorization.validBefore,
-  nonce: authorization.nonce,
-  terms: authorization.terms ?? null,
-  signature: Buffer.from(authorization.signature.slice(2), "hex"),
-  status: row.status,
-  final_at: null,
-  cancel_signature: null,
-});
 
 function contextOf(world: World): EngineContext {
   const parts = {

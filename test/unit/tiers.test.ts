@@ -4,6 +4,7 @@ import { fileURLToPath } from "node:url";
 import t from "tap";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+const ALONE = /^\/\/ (Own process|Runs alone)\b/m;
 const TIER = /^\/\/ Tier: full \((.+)\)\.$/m;
 
 const files = readdirSync(`${ROOT}test`, { recursive: true, encoding: "utf8" }).filter((name) =>
@@ -37,6 +38,14 @@ t.test("the table names the files with a tier line, and no others", async (t) =>
 
 t.test("a malformed tier line is noticed", async (t) => {
   for (const [name, head] of heads) if (/^\/\/ Tier\b/m.test(head)) t.match(head, TIER, name);
+});
+
+t.test("a hook of a whole file reaches no other file", async (t) => {
+  // Files of one process share its root test.
+  for (const [name, head] of heads) {
+    const text = readFileSync(`${ROOT}test/${name}`, "utf8");
+    if (/^t\.(beforeEach|afterEach)\(/m.test(text)) t.match(head, ALONE, name);
+  }
 });
 
 t.test("the runner sees every mark: each is at the start of a line", async (t) => {

@@ -134,7 +134,8 @@ export class LostResponses {
     }
     // Delivered by another process: at this time at the latest, however long the database took.
     const deliveredAtMs = own?.atMs ?? this.#nowMs() - deliveredAgoMs - TOLERANCE_MS;
-    // After a pause of this process nobody knows when the call came: it pays no more if its client has left.
+    // After a pause of this process it is not known when the call came. If its client has left, it may have repeated the
+    // call elsewhere, so this one must not pay.
     if (deliveredAtMs > joins.cameAtMs || joins.isGone()) return key;
     joins.deliveredKey = key;
     return undefined;

@@ -237,7 +237,8 @@ export class Tracker {
     const number = BigInt(blockNumber);
     if (network.confirmations === 1 || depthOf(head.number, number) < network.confirmations)
       return false;
-    const header = await readHeader(rpc, number);
+    // A node that has lost the block may return an error.
+    const header = await readHeader(rpc, number).catch(() => undefined);
     if (header?.hash === blockHash) return false;
     rpc.suspectEndpoint();
     return true;

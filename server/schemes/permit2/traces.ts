@@ -224,7 +224,8 @@ function batched(words: string): ContractCall[] {
   const numberAt = (at: number): number => Number.parseInt(words.slice(at, at + WORD), 16);
   const count = numberAt(WORD);
   const headAt = 2 * WORD;
-  if (numberAt(0) !== WORD / 2) return [];
+  // Whoever relayed the payment wrote this number.
+  if (numberAt(0) !== WORD / 2 || count > words.length / WORD) return [];
   const calls: ContractCall[] = [];
   for (let index = 0; index < count; index += 1) {
     const at = headAt + numberAt(headAt + index * WORD) * 2;

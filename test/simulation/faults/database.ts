@@ -1,6 +1,6 @@
 // What happens to the database and the way to it.
 import type { Kind } from "../kind.ts";
-import { Client } from "../pg.ts";
+import { Client, DatabaseError } from "../pg.ts";
 import { CHAIN_ID, pause } from "../world.ts";
 import { moneyStep, watchSteps } from "./steps.ts";
 
@@ -63,23 +63,15 @@ export const decisionsHeld: Kind = {
   weight: 3,
   with: ["burst"],
   services: 2,
-  async play(world, { random }) {
-    const client = new Client();
-    client.on("error", () => undefined);
-    try {
-      await client.connect();
+  play: (world, { random }) =>
+    inOtherSession(async (client) => {
       for (const { id } of world.active) {
         await client.query("BEGIN");
         await client.query(HOLD_GAS_ACCOUNT, [id]);
         await pause(random.int(500, 3_000));
         await client.query("ROLLBACK");
       }
-    } catch {
-      // Its own connection may be cut as well.
-    } finally {
-      await client.end();
-    }
-  },
+    }),
 };
 
 /** Whether it exists or not. */
@@ -101,21 +93,27 @@ const HELD = [
 /** Another session, an operator's for example, keeps rows locked for longer or shorter than statements wait. */
 export const rowsHeld: Kind = {
   weight: 3,
-  async play(world, { random }) {
-    const text = random.pick(HELD);
-    const client = new Client();
-    client.on("error", () => undefined);
-    try {
-      await client.connect();
+  play: (world, { random }) =>
+    inOtherSession(async (client) => {
+      const text = random.pick(HELD);
       await client.query("BEGIN");
       await client.query(text, text.includes("$1") ? [random.pick(world.agents).id] : []);
       world.timeline.note(`HELD ${text}`);
       await pause(random.int(500, random.pick([2_000, 8_000])));
       await client.query("ROLLBACK");
-    } catch {
-      // Its own connection may be cut as well.
-    } finally {
-      await client.end();
-    }
-  },
+    }),
 };
+
+/** Its own connection may be cut as well; an error of a statement is a mistake here. */
+async function inOtherSession(work: (client: Client) => Promise<void>): Promise<void> {
+  const client = new Client();
+  client.on("error", () => undefined);
+  try {
+    await client.connect();
+    await work(client);
+  } catch (error) {
+    if (error instanceof DatabaseError && error.severity === "ERROR") throw error;
+  } finally {
+    await client.end();
+  }
+}
