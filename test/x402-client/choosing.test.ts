@@ -313,7 +313,7 @@ t.test("a limit is reached between the check and the reservation", async (t) => 
     t.equal(offersOf(each).length, 2);
   }
   // A later call gets the second payee, while the day has room.
-  const { body } = await fetchAs(limited, { url });
+  const { body } = await fetchAs(limited, { url, detail: "full" });
   t.match(body, paid.length < 12 ? { payTo: SECOND } : { code: /_limit_exceeded$/ });
 });
 
