@@ -139,28 +139,51 @@ export class ChangedRows {
   }
 
   /**
-   * Rows that share all but one part of their key with the rows that are there. No function may touch them.
+   * Rows that share all but one part of their key with the rows that are there, and are like them. No function may touch them.
+   * Each is before them in its table, where a statement that finds too much finds it first.
    */
   async neighbours(): Promise<void> {
-    const { rows: found } = await this.query<Record<"from_address" | "asset" | "nonce", string>>(
-      "SELECT from_address, asset, nonce FROM settlements WHERE nonce LIKE '0x%' ORDER BY id LIMIT 1",
-    );
     const others: Row[] = [
       { from_address: account("x") },
       { chain_id: 1 },
       { asset: account("x") },
       { nonce: h("x") },
     ];
-    for (const key of found)
+    const { rows: keys } = await this.query<Row>(
+      `SELECT from_address, chain_id::int, asset, nonce, status, tx_hash, block_number::int, block_hash, proof, settled_at,
+         error_reason, lane_address, lane_epoch::int, attempts, relay
+         FROM settlements WHERE nonce LIKE '0x%' ORDER BY id LIMIT 1`,
+    );
+    for (const like of keys)
       for (const [index, other] of others.entries()) {
-        const row = { chain_id: CHAIN, ...key, ...other };
+        const row = { ...like, ...other };
         const { rowCount: known } = await this.query(
           "SELECT FROM settlements WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4",
-          [row.from_address, row.chain_id, row.asset, row.nonce],
+          [row["from_address"], row["chain_id"], row["asset"], row["nonce"]],
         );
-        if (known === 0)
-          await this.settlement(`neighbour ${index}`, { status: "submitted", ...row });
+        if (known === 0) await this.settlement(`neighbour ${index}`, row);
       }
+    await this.query("UPDATE settlements SET id = id WHERE id NOT LIKE 'neighbour %'");
+    const { rows: transactions } = await this.query<{ lane: string; chain: number; nonce: number }>(
+      "SELECT lane_address AS lane, chain_id::int AS chain, nonce::int FROM relayer_transactions ORDER BY nonce LIMIT 1",
+    );
+    for (const of of transactions)
+      for (const other of [{ lane: account("x lane") }, { chain: 1 }, { nonce: of.nonce + 100 }]) {
+        const { lane, chain, nonce } = { ...of, ...other };
+        const { rowCount: known } = await this.query(
+          "SELECT FROM relayer_transactions WHERE lane_address = $1 AND chain_id = $2 AND nonce = $3",
+          [lane, chain, nonce],
+        );
+        const items = others.flatMap((row, index) =>
+          keys.length > 0 && (row["chain_id"] ?? CHAIN) === chain ? [`neighbour ${index}`] : [],
+        );
+        const attempts = [{ hash: h(`n${Object.keys(other)[0]}`) }];
+        if (known === 0) await this.transaction(nonce, items, { lane, chain, attempts });
+      }
+    await this.query(
+      "UPDATE relayer_transactions SET status = status WHERE lane_address = $1 AND chain_id = $2 AND nonce < 100",
+      [LANE, CHAIN],
+    );
     const { rowCount } = await this.query("SELECT FROM payments");
     if (rowCount === 0) return;
     const agent = "agt_2";
@@ -180,6 +203,10 @@ export class ChangedRows {
           agent_id: status === "settled" ? AGENT : agent,
           status,
         });
+    await this.query(
+      "UPDATE payments SET id = id WHERE agent_id = $1 AND id NOT LIKE '% of another'",
+      [AGENT],
+    );
   }
 
   /** A transaction of the lane that carries these settlements, and its attempts. */
@@ -290,12 +317,12 @@ function named(hash: string, digits: string): string {
   return /^[\w' -]+$/.test(text) ? text : hash;
 }
 
-/** One database for a file, and a transaction for each case. */
-export async function rowChanges(t: Parameters<typeof testDatabase>[0]) {
+/** A run with mutants keeps the database for thousands of files: every case is rolled back. */
+const { keptRows } = globalThis as { keptRows?: { prepared?: ReturnType<typeof prepare> } };
+
+async function prepare(t: Parameters<typeof testDatabase>[0]) {
   const database = await testDatabase(t);
   const clock = await withOwnClock(database);
-  const nowMs = Math.floor(Date.now() / 1_000) * 1_000;
-  await clock.set(BigInt(nowMs) * 1_000n);
   await database.pool.query(`
     CREATE TABLE clock.notified (number SERIAL, channel TEXT, message JSONB);
     CREATE FUNCTION clock.pg_notify(channel TEXT, payload TEXT) RETURNS VOID LANGUAGE sql AS
@@ -304,6 +331,16 @@ export async function rowChanges(t: Parameters<typeof testDatabase>[0]) {
   const pool: Pool = createPool(database.url, { maxConnections: 1 });
   t.teardown(() => pool.end());
   await pool.query("SET timezone = 'UTC'");
+  return { clock, pool };
+}
+
+/** One database for a file, and a transaction for each case. */
+export async function rowChanges(t: Parameters<typeof testDatabase>[0]) {
+  const { clock, pool } = await (keptRows
+    ? (keptRows.prepared ??= prepare({ teardown: () => undefined }))
+    : prepare(t));
+  const nowMs = Math.floor(Date.now() / 1_000) * 1_000;
+  await clock.set(BigInt(nowMs) * 1_000n);
   return async <T>(work: (rows: ChangedRows) => Promise<T>): Promise<T> => {
     const client = await pool.connect();
     try {

@@ -286,6 +286,28 @@ await check("never enough", budgets(third), accept(["a", DAY + 1, ["strangers"]]
 await check("exactly a day's budget", budgets(third), accept(["a", DAY, ["strangers"]]), [
   "gas_accounts strangers: full_at +86400 s, held 86400, used 0, used_on today",
 ]);
+await check(
+  "exactly a day's budget, when the account is full again",
+  budgets(third, { strangers: [5, 5] }),
+  accept(["a", DAY, ["strangers"]]),
+  ["refused ([accounts ([strangers]), id a, retryMs 5000])"],
+);
+await check(
+  "in debt: what needs no gas is accepted, and one unit is not",
+  budgets(third, { strangers: [DAY + 3, 5] }),
+  accept(["a", 0, ["strangers"]], ["b", 1, ["strangers"]]),
+  ["refused ([accounts ([strangers]), id b, retryMs 4000])"],
+);
+await check(
+  "one that fits takes from each of its accounts before the next is decided",
+  budgets(third, { "payer:1": [DAY - 6, 5], strangers: [DAY - 4, 5] }),
+  accept(
+    ["a", 2, ["strangers", "payer:1"]],
+    ["b", 2, ["strangers", "payer:2"]],
+    ["c", 2, ["strangers", "payer:1"]],
+  ),
+  ["refused ([accounts ([strangers, payer:1]), id c, retryMs 2000])"],
+);
 const withPayment =
   (perDay: Record<string, number>, accounts = {}): Work =>
   async (rows) => {
@@ -313,6 +335,25 @@ await check(
   withPayment(both, { [`owner:${OWNER}`]: [DAY - 6, 5] }),
   accept(["n", 7, [], { agent_id: AGENT, kind: "allowance", terms: ALLOWANCE }]),
   [`refused ([accounts ([owner:${OWNER}]), id n, retryMs 1000])`],
+);
+const besideAllowance = accept(
+  ["p", 0, [], { agent_id: AGENT, kind: "spend" }],
+  ["n", 7, [], { agent_id: AGENT, kind: "allowance", terms: ALLOWANCE }],
+);
+await check(
+  "an allowance beside an agent's payment: only the allowance must fit",
+  withPayment(both, { agents: [DAY - 3, 5] }),
+  besideAllowance,
+  ["refused ([accounts ([agents]), id n, retryMs 500])"],
+);
+await check(
+  "an allowance that fits beside an agent's payment that exceeds the share of all",
+  withPayment(both, { agents: [DAY - 4, 5] }),
+  besideAllowance,
+  [
+    "gas_accounts agents: full_at +86403 s, held 19, used_on today",
+    `gas_accounts owner:${OWNER}: full_at +7 s, held 7, used 0, used_on today`,
+  ],
 );
 await check(
   "two chains at once",
