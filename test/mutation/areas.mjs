@@ -57,6 +57,7 @@ const SQL_TESTS = [
   "test/settlement/written-outcomes.test.ts",
   "test/settlement/gas-cases.test.ts",
   "test/settlement/lane-cases.test.ts",
+  "test/settlement/at-the-same-time.test.ts",
 ];
 
 /** Quick tests with a database for TypeScript that has statements, by area. */

@@ -33,7 +33,7 @@ const TABLES: Record<string, string> = {
   settlement_transactions: `${OTHER_LANE} || lane_nonce || ' ' || position`,
   relayer_attempts: "hash",
   relayer_lanes: `CASE chain_id WHEN ${CHAIN} THEN '' ELSE 'elsewhere, ' END || address`,
-  gas_accounts: "account",
+  gas_accounts: `CASE chain_id WHEN ${CHAIN} THEN '' ELSE 'elsewhere, ' END || account`,
   lane_offenders: "payer",
   settlement_corrections: "settlement_id || ' ' || kind",
   agents: "id",

@@ -23,6 +23,11 @@ const budgets =
     accounts: Record<string, [fullInSeconds: number, held: number]> = {},
   ): Work =>
   async (rows) => {
+    // Other chains have their own, and so has another owner. They are first in the tables.
+    const empty = { full_at: new Date(rows.nowMs + 10 * DAY * 1_000).toISOString(), held: 99 };
+    for (const account of ["owner:o", "agents", `owner:${OWNER}`, "strangers"])
+      await rows.insert("gas_accounts", { chain_id: 1, account, ...empty });
+    await rows.insert("gas_accounts", { chain_id: CHAIN, account: "owner:another", ...empty });
     for (const [name, per_day] of Object.entries(perDay))
       await rows.insert("gas_limits", { chain_id: CHAIN, name, per_day });
     for (const [account, [seconds, held]] of Object.entries(accounts))
@@ -34,7 +39,6 @@ const budgets =
         used: 2,
         used_on: "2026-01-01",
       });
-    // Other chains have their own.
     await rows.insert("gas_limits", { chain_id: 1, name: "owner", per_day: 1 });
     await rows.insert("gas_limits", { chain_id: 1, name: "agents", per_day: 1 });
   };

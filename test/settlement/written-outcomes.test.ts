@@ -239,6 +239,17 @@ await check(
   ]),
   ["finished: 0"],
 );
+await check(
+  "one unit of gas of one account is released",
+  (rows) => rows.settlement("a", { gas_accounts: ["strangers"], gas_hold: 1 }),
+  finalize([{ id: "a", ...failed }]),
+  [
+    "finished: 1",
+    "gas_accounts strangers: held 0",
+    "settlements a: error_message Late., error_reason late, final_at now, proof (block 70, blockHash b70, kind state, timestamp 1), status failed, updated_at now",
+    "told: at null, block null, byOther false, id a, message Late., reason late, status failed, txHash null, value 100",
+  ],
+);
 await check("no outcome", (rows) => rows.settlement("a"), finalize([]), ["finished: 0"]);
 await check(
   "another chain's settlement with the same key",
@@ -306,6 +317,95 @@ await check(
     "settlements p: block_hash b61, block_number 61, corrected_at now, proof (block 61, blockHash b61, kind receipt, tx t5), updated_at now",
     "told: at another day, block 61, byOther false, id p, message null, reason null, status settled, txHash t5, value 100",
     "corrected: p settled_elsewhere",
+  ],
+);
+await check(
+  "the same payment in another block, now final",
+  withTransaction(ended("settled", { attempts: 1 }), { status: "settled" }),
+  finalize([{ id: "p", ...finalSettled, proof: receipt("t5", 61) }]),
+  [
+    "finished: 0",
+    "audit_notes payment.corrected: after (kind settled_elsewhere, paymentId p, status settled, txHash t5), before (paymentId p, status settled, txHash t5)",
+    "payments p: block_number 61, final_at now, updated_at now",
+    "settlement_corrections p settled_elsewhere: after (proof (block 61, blockHash b61, kind receipt, tx t5), status settled), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements p: block_hash b61, block_number 61, corrected_at now, final_at now, proof (block 61, blockHash b61, kind receipt, tx t5), updated_at now",
+    "told: at another day, block 61, byOther false, id p, message null, reason null, status settled, txHash t5, value 100",
+    "corrected: p settled_elsewhere",
+  ],
+);
+await check(
+  "of two payments of one transaction, one is final now",
+  async (rows) => {
+    await withTransaction(ended("settled", { attempts: 1 }), { status: "settled" })(rows);
+    await rows.settlement("a", ended("settled"));
+  },
+  finalize([{ id: "a", ...finalSettled }]),
+  ["finished: 0", "settlements a: final_at now"],
+);
+await check(
+  "final, and its payment is not settled",
+  withTransaction(ended("settled", { attempts: 1 }), { status: "voided" }),
+  finalize([{ id: "p", ...finalSettled }]),
+  ["finished: 0", "settlements p: final_at now"],
+);
+await check(
+  "final by a state, and its payment is not settled",
+  withTransaction(ended("settled", { attempts: 1 }), { status: "voided" }),
+  finalize([{ id: "p", ...finalSettled, proof: state }]),
+  ["finished: 0", "settlements p: final_at now"],
+);
+await check(
+  "final before, and a final state says so",
+  withTransaction(ended("settled", { final_at: "2026-01-01" }), { status: "settled" }),
+  finalize([{ id: "p", ...finalSettled, proof: state }]),
+  ["finished: 0"],
+);
+await check(
+  "settled, and its transaction is said to show a failure",
+  withTransaction(ended("settled"), { status: "settled" }),
+  finalize([{ id: "p", ...failed, proof: receipt("t5") }]),
+  ["finished: 0"],
+);
+await check(
+  "failed by a receipt, and the same transaction shows the payment after all",
+  withTransaction(ended("failed", { tx_hash: h("t5"), block_number: 60, block_hash: h("b60") }), {
+    status: "voided",
+    tx_hash: null,
+    settled_at: null,
+  }),
+  finalize([{ id: "p", ...finalSettled }]),
+  [
+    "finished: 0",
+    "agents agt_1: window_sum 600",
+    "audit_notes payment.corrected: after (kind failed_to_settled, paymentId p, status settled, txHash t5), before (paymentId p, status voided, txHash null)",
+    "payments p: block_number 60, counted true, final_at now, settled_at now, status settled, tx_hash t5, updated_at now",
+    "settlement_corrections p failed_to_settled: after (proof (block 60, blockHash b60, kind receipt, tx t5), status settled), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason why, status failed)",
+    "settlements p: corrected_at now, error_message null, error_reason null, final_at now, settled_at now, status settled, updated_at now",
+    "told: at now, block 60, byOther false, id p, message null, reason null, status settled, txHash t5, value 100",
+    "corrected: p failed_to_settled",
+  ],
+);
+await check(
+  "a withdrawal failed, and a receipt shows it: no limit counts it",
+  async (rows) => {
+    await rows.agent();
+    await rows.settlement("p", {
+      ...agents,
+      ...ended("failed", { proof: state }),
+      kind: "withdrawal",
+    });
+    await rows.payment("p", { status: "voided", kind: "withdrawal" });
+  },
+  finalize([{ id: "p", ...settled }]),
+  [
+    "finished: 0",
+    "audit_notes payment.corrected: after (kind failed_to_settled, paymentId p, status settled, txHash t5), before (paymentId p, status voided, txHash null)",
+    "audit_notes withdrawal.settled: after (amountAtomic 100, network eip155:5042002, nonce p, paymentId p, to payee, txHash t5)",
+    "payments p: block_number 60, settled_at now, status settled, tx_hash t5, updated_at now",
+    "settlement_corrections p failed_to_settled: after (proof (block 60, blockHash b60, kind receipt, tx t5), status settled), before (finalAt null, proof (block 70, blockHash b70, kind state, timestamp 1), reason why, status failed)",
+    "settlements p: block_hash b60, block_number 60, corrected_at now, error_message null, error_reason null, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, tx_hash t5, updated_at now",
+    "told: at now, block 60, byOther false, id p, message null, reason null, status settled, txHash t5, value 100",
+    "corrected: p failed_to_settled",
   ],
 );
 await check(
@@ -501,6 +601,40 @@ await check(
     "settlements p: block_hash null, block_number null, corrected_at now, lane_address lane, proof null, settled_at null, status submitted, tx_hash t7, updated_at now",
     "told: at null, block null, byOther false, id p, message null, reason null, status submitted, txHash t7, value 100",
     "corrected: p settled_to_open",
+  ],
+);
+await check(
+  "removed, and one unit of gas of one account is reserved again",
+  (rows) => rows.settlement("a", ended("settled", { gas_accounts: ["strangers"], gas_hold: 1 })),
+  finalize([{ id: "a", status: "open", proof: receipt("t5") }]),
+  [
+    "finished: 0",
+    "gas_accounts strangers: held 2",
+    "settlement_corrections a settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status queued), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements a: block_hash null, block_number null, corrected_at now, proof null, settled_at null, status queued, tx_hash null, updated_at now",
+    "told: at null, block null, byOther false, id a, message null, reason null, status queued, txHash null, value 100",
+    "corrected: a settled_to_open",
+  ],
+);
+await check(
+  "removed from another lane's transaction, and ours may settle it",
+  async (rows) => {
+    await rows.settlement("a", ended("settled", { attempts: 1, lane_epoch: 4 }));
+    // The transaction that settled it had the same nonce in another lane, and on another chain.
+    for (const elsewhere of [{ lane: account("other") }, { chain: 1 }])
+      await rows.transaction(6, [], {
+        ...elsewhere,
+        attempts: [{ hash: h("lane" in elsewhere ? "t5" : "c6") }],
+      });
+    await rows.transaction(6, ["a"], {});
+  },
+  finalize([{ id: "a", status: "open", proof: receipt("t5") }]),
+  [
+    "finished: 0",
+    "settlement_corrections a settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status submitted), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements a: block_hash null, block_number null, corrected_at now, lane_address lane, lane_epoch null, proof null, settled_at null, status submitted, tx_hash t6, updated_at now",
+    "told: at null, block null, byOther false, id a, message null, reason null, status submitted, txHash t6, value 100",
+    "corrected: a settled_to_open",
   ],
 );
 await check(
@@ -749,6 +883,22 @@ await check("all of its payments are in a block", three(), final({ outcomes: all
 await check(
   "one had an effect, one is at fault, one is not: both are sent again, the former alone",
   three({ faults: 1 }),
+  final({ outcomes: all.slice(0, 1), faults: ["b"] }),
+  [
+    "finished: 1",
+    "gas_accounts house: full_at now, held 0, used 3, used_on today",
+    "gas_accounts payer:p: held 0, used 4",
+    "gas_accounts strangers: held 0, used 7",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
+    "settlements a: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+    "settlements b: faults 2, lane_address null, lane_epoch null, solo true, status queued, tx_hash null, updated_at now",
+    "settlements c: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
+    "told: at now, block 60, byOther false, id a, message null, reason null, status settled, txHash t5, value 100",
+  ],
+);
+await check(
+  "the payer of one at fault is known from now on: what is queued of it goes alone",
+  three({ faults: 1 }),
   final({ outcomes: all.slice(0, 1), faults: ["b"], offenders: ["payer"] }),
   [
     "finished: 1",
@@ -806,6 +956,26 @@ await check(
     "settlements b: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
     "settlements c: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
     "told: at now, block 60, byOther false, id b, message null, reason null, status settled, txHash t5, value 100",
+  ],
+);
+await check(
+  "of payments that are alike, only the very one is held",
+  async (rows) => {
+    await rows.settlement("a", sent());
+    await rows.settlement("other payer", sent({ nonce: h("a"), from_address: account("another") }));
+    await rows.settlement("other token", sent({ nonce: h("a"), asset: account("another token") }));
+    await rows.settlement("other nonce", sent());
+    await rows.transaction(5, ["a", "other payer", "other token", "other nonce"]);
+  },
+  final({ outcomes: [{ id: "a", ...settled, status: "held" }], cost: 0 }),
+  [
+    "finished: 0",
+    "gas_accounts house: full_at now, held 0, used 0, used_on today",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 0, gas_used 50000, mined_hash t5, status included",
+    ...["nonce", "payer", "token"].map(
+      (part) =>
+        `settlements other ${part}: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now`,
+    ),
   ],
 );
 await check(
@@ -1098,12 +1268,36 @@ await check(
 );
 await check(
   "a transaction without payments",
-  (rows) => rows.transaction(5, []),
+  async (rows) => {
+    await rows.settlement("a");
+    await rows.transaction(5, []);
+  },
   final({ cost: 10 }),
   [
     "finished: 0",
     "gas_accounts house: full_at now, held 0, used 10, used_on today",
     "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
+  ],
+);
+await check(
+  "one of its payments is not there any more: the service pays its part",
+  async (rows) => {
+    await three()(rows);
+    await rows.query("DELETE FROM settlements WHERE id = 'a'");
+  },
+  final({ outcomes: all.slice(1) }),
+  [
+    "finished: 2",
+    "gas_accounts house: full_at now, held -7, used 7, used_on today",
+    "gas_accounts strangers: held 7, used 3",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
+    ...["b", "c"].flatMap((id) => [
+      `settlements ${id}: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now`,
+    ]),
+    ...["b", "c"].map(
+      (id) =>
+        `told: at now, block 60, byOther false, id ${id}, message null, reason null, status settled, txHash t5, value 100`,
+    ),
   ],
 );
 await check("a cost that does not divide", three(), final({ outcomes: all, cost: 11 }), [
