@@ -184,6 +184,17 @@ export class ChangedRows {
       "UPDATE relayer_transactions SET status = status WHERE lane_address = $1 AND chain_id = $2 AND nonce < 100",
       [LANE, CHAIN],
     );
+    await this.query(
+      `INSERT INTO relayer_lanes (chain_id, address, lease_owner, lease_epoch, lease_until, next_nonce)
+       SELECT chain_id, $1, lease_owner, lease_epoch, lease_until, next_nonce FROM relayer_lanes
+       UNION ALL SELECT 1, address, lease_owner, lease_epoch, lease_until, next_nonce FROM relayer_lanes
+       ON CONFLICT DO NOTHING`,
+      [account("x lane")],
+    );
+    await this.query(
+      "UPDATE relayer_lanes SET next_nonce = next_nonce WHERE chain_id = $1 AND address = $2",
+      [CHAIN, LANE],
+    );
     const { rowCount } = await this.query("SELECT FROM payments");
     if (rowCount === 0) return;
     const agent = "agt_2";

@@ -21,6 +21,7 @@ async function check(what: string, prepare: Work, call: Work, expected: string[]
   await t.test(what, async (t) => {
     await inRows(async (rows) => {
       await prepare(rows);
+      await rows.neighbours();
       let result: unknown;
       const lines = await rows.changesOf(async () => {
         await rows.query("SAVEPOINT before");
