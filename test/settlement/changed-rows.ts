@@ -203,17 +203,20 @@ export class ChangedRows {
        SELECT $1, owner_id, name, network, $2, daily_limit, window_tail_at, window_sum FROM agents`,
       [agent, account("x")],
     );
-    const { rows: payments } = await this.query<{ id: string; status: string }>(
-      "SELECT id, status FROM payments",
+    const { rows: payments } = await this.query<Row & { id: string }>(
+      `SELECT id, kind, status, amount::int, maximum::int, denial_code, failure_code FROM payments`,
     );
     const paid = { tx_hash: h("x"), settled_at: "2026-01-01" };
-    for (const { id } of payments)
-      for (const status of ["submitted", "settled"])
-        await this.payment(status === "settled" ? `${id} of another` : id, {
+    for (const { id, ...like } of payments)
+      for (const other of [{ id, agent_id: agent }, { id: `${id} of another` }]) {
+        const prefix = like["maximum"] === null ? "" : "permit2:";
+        await this.payment(other.id, {
+          nonce: `${prefix}${h(other.id)}`,
+          ...like,
           ...paid,
-          agent_id: status === "settled" ? AGENT : agent,
-          status,
+          ...other,
         });
+      }
     await this.query(
       "UPDATE payments SET id = id WHERE agent_id = $1 AND id NOT LIKE '% of another'",
       [AGENT],
@@ -350,6 +353,8 @@ export async function rowChanges(t: Parameters<typeof testDatabase>[0]) {
   const { clock, pool } = await (keptRows
     ? (keptRows.prepared ??= prepare({ teardown: () => undefined }))
     : prepare(t));
+  // What was rolled back stays in the tables otherwise, and slows every case down.
+  if (keptRows) await pool.query(`VACUUM ${Object.keys(TABLES).join(", ")}`);
   const nowMs = Math.floor(Date.now() / 1_000) * 1_000;
   await clock.set(BigInt(nowMs) * 1_000n);
   return async <T>(work: (rows: ChangedRows) => Promise<T>): Promise<T> => {

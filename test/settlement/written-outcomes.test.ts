@@ -131,7 +131,12 @@ await check(
     await rows.settlement("a", gas);
     await rows.settlement("b", { gas_accounts: ["strangers"], gas_hold: 5 });
     await rows.settlement("c", { gas_accounts: ["strangers"], gas_hold: 0 });
-    await rows.settlement("d", { gas_accounts: ["strangers"], gas_hold: 3, attempts: 1 });
+    await rows.settlement("d", {
+      gas_accounts: ["strangers"],
+      gas_hold: 3,
+      attempts: 1,
+      tx_hash: h("t5"),
+    });
   },
   finalize([
     { id: "c", ...failed },
@@ -150,14 +155,14 @@ await check(
     "told: at null, block null, byOther false, id a, message Late., reason late, status failed, txHash null, value 100",
     "told: at null, block null, byOther false, id b, message Late., reason late, status expired, txHash null, value 100",
     "told: at null, block null, byOther false, id c, message Late., reason late, status failed, txHash null, value 100",
-    "told: at null, block null, byOther false, id d, message Late., reason late, status failed, txHash null, value 100",
+    "told: at null, block null, byOther false, id d, message Late., reason late, status failed, txHash t5, value 100",
   ],
 );
 await check(
-  "an agent's payment is settled",
+  "an agent's payment is settled by our transaction, which its gas pays",
   async (rows) => {
     await rows.agent();
-    await rows.payment("p");
+    await rows.payment("p", { gas_hold: 7 });
     await rows.settlement("p", { ...agents, status: "submitted", attempts: 1, tx_hash: h("t5") });
   },
   finalize([{ id: "p", ...settled, isFinal: true }]),
@@ -240,6 +245,16 @@ await check(
   ["finished: 0"],
 );
 await check(
+  "without reserved gas, none is released",
+  (rows) => rows.settlement("a", { gas_accounts: ["strangers"], gas_hold: 0 }),
+  finalize([{ id: "a", ...settled, byOther: true }]),
+  [
+    "finished: 1",
+    "settlements a: block_hash b60, block_number 60, by_other true, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, tx_hash t5, updated_at now",
+    "told: at now, block 60, byOther true, id a, message null, reason null, status settled, txHash t5, value 100",
+  ],
+);
+await check(
   "one unit of gas of one account is released",
   (rows) => rows.settlement("a", { gas_accounts: ["strangers"], gas_hold: 1 }),
   finalize([{ id: "a", ...failed }]),
@@ -261,11 +276,21 @@ await t.test("of many settlements, a message holds sixteen at most", async (t) =
   await inRows(async (rows) => {
     const ids = Array.from({ length: 33 }, (_, id) => `s${id}`);
     for (const id of ids) await rows.settlement(id);
-    t.match(await finalize(ids.map((id) => ({ id, ...settled })))(rows), { finished: 33 });
-    const { rows: sizes } = await rows.query(
+    // The message of a failure may be long: each has its own.
+    const failures = ["f1", "f2", "f3"];
+    for (const id of failures) await rows.settlement(id);
+    const outcomes = [
+      ...ids.map((id) => ({ id, ...settled })),
+      ...failures.map((id) => ({ id, ...failed })),
+    ];
+    t.match(await finalize(outcomes)(rows), { finished: 36 });
+    const { rows: sizes } = await rows.query<{ size: number }>(
       "SELECT jsonb_array_length(message) AS size FROM notified ORDER BY 1",
     );
-    t.same(sizes, [{ size: 2 }, { size: 15 }, { size: 16 }]);
+    t.same(
+      sizes.map(({ size }) => size),
+      [1, 1, 1, 2, 15, 16],
+    );
   });
 });
 
@@ -601,6 +626,18 @@ await check(
     "settlements p: block_hash null, block_number null, corrected_at now, lane_address lane, proof null, settled_at null, status submitted, tx_hash t7, updated_at now",
     "told: at null, block null, byOther false, id p, message null, reason null, status submitted, txHash t7, value 100",
     "corrected: p settled_to_open",
+  ],
+);
+await check(
+  "removed, and it had no reserved gas",
+  (rows) => rows.settlement("a", ended("settled", { gas_accounts: ["strangers"], gas_hold: 0 })),
+  finalize([{ id: "a", status: "open", proof: receipt("t5") }]),
+  [
+    "finished: 0",
+    "settlement_corrections a settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status queued), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements a: block_hash null, block_number null, corrected_at now, proof null, settled_at null, status queued, tx_hash null, updated_at now",
+    "told: at null, block null, byOther false, id a, message null, reason null, status queued, txHash null, value 100",
+    "corrected: a settled_to_open",
   ],
 );
 await check(
