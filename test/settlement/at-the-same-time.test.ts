@@ -56,13 +56,14 @@ async function prepare(client: PoolClient) {
   await rows.payment("corrected", { status: "voided" });
   // Like the two below, and before them in the table.
   for (const id of ["first", "second"])
-    for (const other of [{ nonce: h("x") }, { chain_id: 1 }, { asset: account("x") }])
+    for (const other of [{ nonce: h("x") }, { chain_id: 1 }, { asset: account("x") }] as Row[])
       await rows.settlement(`${id} ${Object.keys(other)[0]}`, {
         from_address: payerOf(id),
         nonce: h(id),
         ...other,
       });
-  for (const id of ["first", "second"])
+  // The later in the order of locks comes first in the table.
+  for (const id of ["second", "first"])
     await rows.settlement(id, { from_address: payerOf(id), gas_hold: 0 });
   const gas = { gas_accounts: ["strangers"], gas_hold: 0 };
   await rows.settlement("carried", { ...sent, ...gas, from_address: payerOf("carried") });

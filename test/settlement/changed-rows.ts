@@ -208,7 +208,10 @@ export class ChangedRows {
     );
     const paid = { tx_hash: h("x"), settled_at: "2026-01-01" };
     for (const { id, ...like } of payments)
-      for (const other of [{ id, agent_id: agent }, { id: `${id} of another` }]) {
+      for (const other of [
+        { id, agent_id: agent },
+        { id: `${id} of another`, agent_id: AGENT },
+      ]) {
         const prefix = like["maximum"] === null ? "" : "permit2:";
         await this.payment(other.id, {
           nonce: `${prefix}${h(other.id)}`,
@@ -266,9 +269,11 @@ export class ChangedRows {
       ([table, name]) =>
         `SELECT '${table} ' || (${name}) AS name, to_jsonb(r) AS columns FROM ${table} r`,
     );
-    const { rows } = await this.query<{ name: string; columns: Record<string, unknown> }>(
-      parts.join(" UNION ALL "),
-    );
+    // Named, so that Postgres plans it once.
+    const { rows } = await this.#client.query<{ name: string; columns: Record<string, unknown> }>({
+      name: "all rows",
+      text: parts.join(" UNION ALL "),
+    });
     return new Map(rows.map(({ name, columns }) => [name, columns]));
   }
 
