@@ -23,7 +23,7 @@ export const ASSET = account("token");
 export const PAYEE = account("payee");
 
 const OTHER_LANE = `CASE chain_id WHEN ${CHAIN} THEN '' ELSE 'elsewhere, ' END
-  || CASE lane_address WHEN '${LANE}' THEN '' ELSE 'other lane, ' END`;
+  || CASE lane_address WHEN '${LANE}' THEN '' ELSE lane_address || ', ' END`;
 
 /** The tables that the functions write, and how a row is named. */
 const TABLES: Record<string, string> = {

@@ -130,6 +130,42 @@ await check(
   ],
 );
 await check(
+  "three of four had an effect: the fourth is sent again",
+  async (rows) => {
+    for (const id of ["a", "b", "c", "d"]) await rows.settlement(id, sent());
+    await rows.transaction(5, ["a", "b", "c", "d"]);
+  },
+  final({ outcomes: all, cost: 0 }),
+  [
+    "finished: 3",
+    "gas_accounts house: full_at now, held 0, used 0, used_on today",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 0, gas_used 50000, mined_hash t5, status included",
+    ...["a", "b", "c"].map(
+      (id) =>
+        `settlements ${id}: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now`,
+    ),
+    "settlements d: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
+    ...["a", "b", "c"].map(
+      (id) =>
+        `told: at now, block 60, byOther false, id ${id}, message null, reason null, status settled, txHash t5, value 100`,
+    ),
+  ],
+);
+await check(
+  "given up once before, and now in a block without effect: not alone",
+  async (rows) => {
+    await rows.settlement("a", sent({ given_up: 1 }));
+    await rows.transaction(5, ["a"]);
+  },
+  final({ cost: 0 }),
+  [
+    "finished: 0",
+    "gas_accounts house: full_at now, held 0, used 0, used_on today",
+    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 0, gas_used 50000, mined_hash t5, status included",
+    "settlements a: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
+  ],
+);
+await check(
   "carried for the third time without effect: alone",
   three({ attempts: 3 }),
   final({ outcomes: [] }),
@@ -570,6 +606,32 @@ await check("its block was removed", reorganised(), reopen(), [
   "told: at null, block null, byOther false, id a, message null, reason null, status submitted, txHash t5, value 100",
   "corrected: a settled_to_open",
 ]);
+await check(
+  "its block was removed, and another chain has a payment and a transaction with the same keys",
+  async (rows) => {
+    // Its payment is in another block by now.
+    await rows.settlement("a", sent({ ...ended("settled"), proof: receipt("t5", 61) }));
+    await rows.settlement("b", sent(ended("settled")));
+    await rows.transaction(5, ["a", "b"], { ...included, gas_cost: 0 });
+    await rows.settlement("twin", sent({ ...ended("settled"), nonce: h("a"), chain_id: 1 }));
+    await rows.transaction(5, ["twin"], {
+      ...included,
+      chain: 1,
+      mined_hash: h("t7"),
+      attempts: [{ hash: h("t7") }],
+    });
+  },
+  reopen(),
+  [
+    "finished: 0",
+    "gas_accounts house: full_at now, held 0, used 0, used_on today",
+    "relayer_transactions tx 5: block_hash null, block_number null, gas_cost null, gas_used null, mined_hash null, status pending",
+    "settlement_corrections b settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status submitted), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements b: block_hash null, block_number null, corrected_at now, lane_epoch null, proof null, settled_at null, status submitted, updated_at now",
+    "told: at null, block null, byOther false, id b, message null, reason null, status submitted, txHash t5, value 100",
+    "corrected: b settled_to_open",
+  ],
+);
 await check("another block was removed", reorganised(), reopen(61), ["finished: 0"]);
 await check("it is final", reorganised({ ...included, status: "mined" }), reopen(), [
   "finished: 0",
