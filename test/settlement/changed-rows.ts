@@ -39,6 +39,8 @@ const TABLES: Record<string, string> = {
   agents: "id",
   idempotency_keys: "key",
   withdrawal_orders: "nonce",
+  spending_windows: "agent_id || ' ' || payee || ' ' || hours",
+  approvals: "id",
   audit_notes: "action",
   notified: "number",
 };
@@ -197,28 +199,24 @@ export class ChangedRows {
     );
     const { rowCount } = await this.query("SELECT FROM payments");
     if (rowCount === 0) return;
-    const agent = "agt_2";
-    await this.query(
-      `INSERT INTO agents (id, owner_id, name, network, wallet_address, daily_limit, window_tail_at, window_sum)
-       SELECT $1, owner_id, name, network, $2, daily_limit, window_tail_at, window_sum FROM agents`,
-      [agent, account("x")],
-    );
+    for (const agent of ["agt_2", "agt_3"])
+      await this.query(
+        `INSERT INTO agents (id, owner_id, name, network, wallet_address, daily_limit, window_tail_at, window_sum)
+         SELECT $1, owner_id, name, network, $2, daily_limit, window_tail_at, window_sum FROM agents WHERE id = $3`,
+        [agent, account(`wallet ${agent}`), AGENT],
+      );
     const { rows: payments } = await this.query<Row & { id: string }>(
-      `SELECT id, kind, status, amount::int, maximum::int, denial_code, failure_code FROM payments`,
+      `SELECT id, kind, status, amount::int - 1 AS amount, maximum::int, denial_code, failure_code, gas_hold::int FROM payments`,
     );
     const paid = { tx_hash: h("x"), settled_at: "2026-01-01" };
     for (const { id, ...like } of payments)
       for (const other of [
-        { id, agent_id: agent },
-        { id: `${id} of another`, agent_id: AGENT },
+        { id, agent_id: "agt_2", ...like },
+        { id, agent_id: "agt_3", ...like, status: "reserved", denial_code: null },
+        { id: `${id} of another`, agent_id: AGENT, ...like },
       ]) {
         const prefix = like["maximum"] === null ? "" : "permit2:";
-        await this.payment(other.id, {
-          nonce: `${prefix}${h(other.id)}`,
-          ...like,
-          ...paid,
-          ...other,
-        });
+        await this.payment(other.id, { nonce: `${prefix}${h(other.id)}`, ...paid, ...other });
       }
     await this.query(
       "UPDATE payments SET id = id WHERE agent_id = $1 AND id NOT LIKE '% of another'",
