@@ -55,7 +55,7 @@ async function prepare(client: PoolClient) {
   });
   await rows.payment("corrected", { status: "voided" });
   // Like the two below, and before them in the table.
-  for (const id of ["first", "second"])
+  for (const id of ["first", "second", "third", "fourth"])
     for (const other of [{ nonce: h("x") }, { chain_id: 1 }, { asset: account("x") }] as Row[])
       await rows.settlement(`${id} ${Object.keys(other)[0]}`, {
         from_address: payerOf(id),
@@ -63,7 +63,7 @@ async function prepare(client: PoolClient) {
         ...other,
       });
   // The later in the order of locks comes first in the table.
-  for (const id of ["second", "first"])
+  for (const id of ["second", "first", "fourth", "third"])
     await rows.settlement(id, { from_address: payerOf(id), gas_hold: 0 });
   const gas = { gas_accounts: ["strangers"], gas_hold: 0 };
   await rows.settlement("carried", { ...sent, ...gas, from_address: payerOf("carried") });
@@ -178,6 +178,12 @@ const RACES: Record<string, Race> = {
       "SELECT string_agg(status, ' ' ORDER BY id) AS status FROM settlements WHERE id IN ('first', 'second')",
       { status: "settled failed" },
     ],
+  },
+  "two outcomes while one of the settlements is locked": {
+    first: call("SELECT id AS result FROM settlements WHERE id = 'third' FOR UPDATE"),
+    second: finalize({ id: "fourth", ...failed }, { id: "third", ...failed }),
+    returns: finished(2),
+    free: "SELECT FROM settlements WHERE id = 'fourth'",
   },
   "one transaction is found in a block twice: its gas is charged once": {
     first: call(
