@@ -56,7 +56,12 @@ async function prepare(client: PoolClient) {
   await rows.payment("corrected", { status: "voided" });
   // Like the two below, and before them in the table.
   for (const id of ["first", "second", "third", "fourth"])
-    for (const other of [{ nonce: h("x") }, { chain_id: 1 }, { asset: account("x") }] as Row[])
+    for (const other of [
+      { nonce: h("x") },
+      { chain_id: 1 },
+      { asset: account("x") },
+      { from_address: account("p") },
+    ] as Row[])
       await rows.settlement(`${id} ${Object.keys(other)[0]}`, {
         from_address: payerOf(id),
         nonce: h(id),

@@ -93,6 +93,20 @@ await check(
   ],
 );
 await check(
+  "a settlement whose payment has ended already: the payment stays as it is",
+  async (rows) => {
+    await rows.agent();
+    await rows.settlement("p", { ...agents, status: "submitted", attempts: 1, tx_hash: h("t5") });
+    await rows.payment("p", { status: "voided", failure_code: "before" });
+  },
+  finalize([{ id: "p", ...settled }]),
+  [
+    "finished: 1",
+    "settlements p: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+    "told: at now, block 60, byOther false, id p, message null, reason null, status settled, txHash t5, value 100",
+  ],
+);
+await check(
   "an agent's payment expires: its budget returns",
   async (rows) => {
     await rows.agent();
