@@ -125,7 +125,7 @@ interface Race {
   /** Rows that nobody has locked while the second waits, so that those who have them can go on. */
   free?: string;
   /** A query, and its row at the end. */
-  then?: [text: string, row: object];
+  after?: [text: string, row: object];
 }
 const statusOf = (id: string) =>
   `SELECT status FROM payments WHERE id = '${id}' AND agent_id = '${AGENT}'`;
@@ -137,13 +137,13 @@ const RACES: Record<string, Race> = {
     first: (client) => new ChangedRows(client, 0).settlement("signed", { agent_id: AGENT }),
     second: onPayment("void_unsigned", "signed", "why", "Why."),
     returns: "false",
-    then: [statusOf("signed"), { status: "submitted" }],
+    after: [statusOf("signed"), { status: "submitted" }],
   },
   "a payment is settled while it is voided": {
     first: onPayment("payment_settled", "settled", TX, 60, null),
     second: onPayment("payment_voided", "settled", "why", "Why."),
     returns: "",
-    then: [statusOf("settled"), { status: "settled" }],
+    after: [statusOf("settled"), { status: "settled" }],
   },
   "a reservation is released while its agent is locked": {
     first: lockAgent,
@@ -179,7 +179,7 @@ const RACES: Record<string, Race> = {
     second: finalize({ id: "second", ...failed }, { id: "first", ...failed }),
     returns: finished(1),
     free: "SELECT FROM settlements WHERE id = 'second'",
-    then: [
+    after: [
       "SELECT string_agg(status, ' ' ORDER BY id) AS status FROM settlements WHERE id IN ('first', 'second')",
       { status: "settled failed" },
     ],
@@ -200,7 +200,7 @@ const RACES: Record<string, Race> = {
       [CHAIN, LANE, TX, h("b60")],
     ),
     returns: finished(0),
-    then: ["SELECT used::int FROM gas_accounts WHERE account = 'strangers'", { used: 10 }],
+    after: ["SELECT used::int FROM gas_accounts WHERE account = 'strangers'", { used: 10 }],
   },
   "one transaction leaves its block twice: its gas is returned once": {
     first: call("SELECT purser_transaction_reopened($1, $2, 6, $3) AS result", [
@@ -214,13 +214,13 @@ const RACES: Record<string, Race> = {
       h("b60"),
     ]),
     returns: finished(0),
-    then: ["SELECT used::int FROM gas_accounts WHERE account = 'strangers'", { used: 0 }],
+    after: ["SELECT used::int FROM gas_accounts WHERE account = 'strangers'", { used: 0 }],
   },
   "payments are summed up twice": {
     first: call("SELECT purser_write_sums($1)::text AS result", [AGENT]),
     second: call("SELECT purser_write_sums($1)::text AS result", [AGENT]),
     returns: "",
-    then: [
+    after: [
       `SELECT sum(s.payments)::int - (SELECT count(*)::int - count(*)::int % 2 FROM payments WHERE counted) AS surplus
          FROM payment_sums s WHERE s.payee = '' AND s.level = 1`,
       { surplus: 0 },
@@ -230,7 +230,7 @@ const RACES: Record<string, Race> = {
 
 const client = await pool.connect();
 await prepare(client).finally(() => client.release());
-for (const [what, { first, second, returns, free, then }] of Object.entries(RACES))
+for (const [what, { first, second, returns, free, after }] of Object.entries(RACES))
   await t.test(what, async (t) => {
     const [one, two, other] = [await pool.connect(), await pool.connect(), await pool.connect()];
     try {
@@ -245,7 +245,7 @@ for (const [what, { first, second, returns, free, then }] of Object.entries(RACE
       await one.query("COMMIT");
       t.notOk(await waitsFor(result, two, other), "it goes on");
       t.same(await result, returns);
-      if (then) t.same((await pool.query(then[0])).rows, [then[1]]);
+      if (after) t.same((await pool.query(after[0])).rows, [after[1]]);
     } finally {
       for (const client of [one, other, two]) {
         await client.query("ROLLBACK").catch(() => undefined);
