@@ -5,6 +5,7 @@
 //   npm run mutate -- prisma/functions   only files at or below these paths
 //   npm run mutate -- --tests path,...   with these tests as well
 //   npm run mutate -- --every 5          a sample: every fifth mutant
+//   npm run mutate -- --again FILE       those that survived, by the output of an earlier run
 //   npm run mutate -- --list             the mutants, without running them
 //
 // Mutants that change nothing are in no-change.json, each with the reason.
@@ -36,9 +37,11 @@ const args = process.argv.slice(2);
 const optionOf = (name) => (args.includes(name) ? args[args.indexOf(name) + 1] : undefined);
 const moreTests = optionOf("--tests")?.split(",") ?? [];
 const every = Number(optionOf("--every") ?? 1);
+const again = optionOf("--again");
 const onlyTests = optionOf("--only-tests")?.split(",");
 const paths = args.filter(
-  (arg, index) => !arg.startsWith("--") && !args[index - 1]?.match(/^--(only-tests|tests|every)$/),
+  (arg, index) =>
+    !arg.startsWith("--") && !args[index - 1]?.match(/^--(only-tests|tests|every|again)$/),
 );
 
 const all = Object.values(AREAS).flat();
@@ -54,6 +57,10 @@ const mutants = [
   ...typescript.mutants,
   ...wanted.filter(isSql).flatMap((file) => mutantsOfSql(file, read(file))),
 ].filter((_, index) => index % every === 0);
+if (again !== undefined) {
+  const earlier = readFileSync(again, "utf8");
+  mutants.splice(0, mutants.length, ...mutants.filter((one) => earlier.includes(shown(one))));
+}
 const noChange = JSON.parse(read("test/mutation/no-change.json"));
 const isSame = (entry, mutant) =>
   entry.file === mutant.file &&
@@ -300,7 +307,9 @@ function report() {
   }
   // A sample does not have every mutant.
   const stale =
-    every > 1 ? [] : noChange.filter((entry) => isWanted(entry.file) && !used.has(entry));
+    every > 1 || again !== undefined
+      ? []
+      : noChange.filter((entry) => isWanted(entry.file) && !used.has(entry));
   for (const entry of stale)
     console.log(
       `no-change.json has an entry for a mutant that is not there: ${JSON.stringify(entry)}`,

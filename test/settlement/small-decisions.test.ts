@@ -25,6 +25,8 @@ const nonceOf = (index: number): `0x${string}` => `0x${index.toString(16).padSta
 let nonces = 0;
 
 interface Settlement {
+  nonce?: `0x${string}`;
+  validBefore?: number;
   from?: string;
   chainId?: number;
   asset?: string;
@@ -36,11 +38,11 @@ interface Settlement {
 /** @returns its nonce */
 async function settlement(more: Settlement = {}): Promise<`0x${string}`> {
   const { from = randomAddress(), chainId = CHAIN_ID, asset = ASSET, agentId = null } = more;
-  const nonce = nonceOf((nonces += 1));
+  const { nonce = nonceOf((nonces += 1)), validBefore = 77 } = more;
   await pool.query(
     `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value, valid_after,
        valid_before, signature, relay, status, class, lane_address)
-     VALUES ($1, $2, $3, $4, $5, CASE WHEN $6::text IS NULL THEN 'facilitated' ELSE 'x402' END, $6, '${PAYEE}', 1, 0, 77, '\\x00', true, $7, 1, $8)`,
+     VALUES ($1, $2, $3, $4, $5, CASE WHEN $6::text IS NULL THEN 'facilitated' ELSE 'x402' END, $6, '${PAYEE}', 1, 0, $9, '\\x00', true, $7, 1, $8)`,
     [
       from,
       chainId,
@@ -50,6 +52,7 @@ async function settlement(more: Settlement = {}): Promise<`0x${string}`> {
       agentId,
       more.status ?? "queued",
       more.lane ?? null,
+      validBefore,
     ],
   );
   return nonce;
@@ -112,14 +115,19 @@ t.test("an own authorization is canceled on chain once a day for each payee", as
   });
   const stateOf = async (nonce: string) => {
     const { rows } = await pool.query(
-      "SELECT cancel_signature AS signature, next_attempt_at = '-infinity' AS due FROM settlements WHERE nonce = $1",
+      `SELECT cancel_signature AS signature, next_attempt_at = '-infinity' AS due FROM settlements
+        WHERE nonce = $1 AND valid_before = 77`,
       [nonce],
     );
     return rows[0] as unknown;
   };
   const own: Settlement = { from, agentId: agent.agentId };
+  // Payments that are alike come first in the table.
+  const nonce = nonceOf((nonces += 1));
+  for (const other of [{ from: randomAddress() }, { chainId: 99 }, { asset: randomAddress() }])
+    await settlement({ ...own, nonce, validBefore: 78, ...other });
   const [first, second, foreign, submitted] = [
-    await settlement(own),
+    await settlement({ ...own, nonce }),
     await settlement(own),
     await settlement({ from }),
     await settlement({ ...own, status: "submitted" }),
@@ -157,6 +165,9 @@ t.test("an own authorization is canceled on chain once a day for each payee", as
     await client.query("ROLLBACK");
     client.release();
   }
+  const canceled =
+    "SELECT FROM settlements WHERE cancel_signature IS NOT NULL OR next_attempt_at = '-infinity'";
+  t.equal((await pool.query(canceled)).rowCount, 1, "that one only");
   const { rows } = await pool.query("SELECT account, held FROM gas_accounts");
   t.same(rows, [{ account: `cancels:${agent.ownerId}:${PAYEE}`, held: 1n }]);
 });
