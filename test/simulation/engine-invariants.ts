@@ -51,6 +51,7 @@ function hasLostResponses({ faults }: World): boolean {
   return DATABASE_FAULTS.some((fault) => faults.has(fault));
 }
 const DATABASE_FAULTS = [
+  "acceptancesLost",
   "connectionsCut",
   "responsesLost",
   "databaseDown",
@@ -71,6 +72,7 @@ function isDeep({ wasFinalityBroken }: World): boolean {
 
 /** One endpoint, one process, some connections: there are others. */
 const WORKED_AROUND = new Set([
+  "acceptancesLost",
   "clocks",
   "connectionsCut",
   "copied",
