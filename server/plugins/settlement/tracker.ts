@@ -229,17 +229,18 @@ export class Tracker {
   }
 
   /**
-   * Whether a receipt is of a block that is no longer in the chain: one endpoint may still show it. Receipts are mostly
-   * read when their block is new; only one that is deep already, after a restart, costs this look.
+   * Whether a receipt is of a block that is not in the chain: a reorganisation removed it, or it never was there. One
+   * endpoint may show it all the same. Receipts are mostly of the newest block, with which they were compared when they
+   * were read; only an older one costs this look.
    */
-  async #isRemoved({ blockNumber, blockHash }: RpcReceipt, head: Head): Promise<boolean> {
+  async #isRemoved(receipt: RpcReceipt, head: Head): Promise<boolean> {
     const { network, rpc } = this.#deps.ctx;
-    const number = BigInt(blockNumber);
-    if (network.confirmations === 1 || depthOf(head.number, number) < network.confirmations)
-      return false;
-    // A node that has lost the block may return an error.
+    if (isOfHead(receipt, head)) return false;
+    const number = BigInt(receipt.blockNumber);
+    // A node that has lost the block may return an error: then a receipt is not final.
     const header = await readHeader(rpc, number).catch(() => undefined);
-    if (header?.hash === blockHash) return false;
+    const isDeep = depthOf(head.number, number) >= network.confirmations;
+    if (header ? header.hash === receipt.blockHash : !isDeep) return false;
     rpc.suspectEndpoint();
     return true;
   }

@@ -82,6 +82,12 @@ export const DEFECTS: readonly PlantedDefect[] = [
         find: `const receipt = shown && isOfHead(shown, head) ? shown : early;`,
         replace: `const receipt = shown ?? early;`,
       },
+      {
+        find: `    if (isOfHead(receipt, head)) return false;
+`,
+        replace: `    if (receipt.blockHash) return false;
+`,
+      },
     ],
     caughtBy: "test/settlement/follows-the-block.test.ts",
   },
@@ -93,8 +99,8 @@ export const DEFECTS: readonly PlantedDefect[] = [
     file: "server/plugins/settlement/tracker.ts",
     changes: [
       {
-        find: `    if (header?.hash === blockHash) return false;`,
-        replace: `    if (header) return false;`,
+        find: `if (header ? header.hash === receipt.blockHash : !isDeep) return false;`,
+        replace: `if (header ?? !isDeep) return false;`,
       },
       {
         find: `await this.#report(slot, receipt, confirmations === 1);`,
