@@ -22,6 +22,7 @@ import {
   attributeFailure,
   depthOf,
   gasCostOf,
+  isInChain,
   isReceiptOf,
   measure,
   provenBy,
@@ -228,21 +229,9 @@ export class Tracker {
     }
   }
 
-  /**
-   * Whether a receipt is of a block that is not in the chain: a reorganisation removed it, or it never was there. One
-   * endpoint may show it all the same. Receipts are mostly of the newest block, with which they were compared when they
-   * were read; only an older one costs this look.
-   */
+  /** Receipts are mostly of the newest block, with which they were compared when they were read; only an older one costs a look. */
   async #isRemoved(receipt: RpcReceipt, head: Head): Promise<boolean> {
-    const { network, rpc } = this.#deps.ctx;
-    if (isOfHead(receipt, head)) return false;
-    const number = BigInt(receipt.blockNumber);
-    // A node that has lost the block may return an error: then a receipt is not final.
-    const header = await readHeader(rpc, number).catch(() => undefined);
-    const isDeep = depthOf(head.number, number) >= network.confirmations;
-    if (header ? header.hash === receipt.blockHash : !isDeep) return false;
-    rpc.suspectEndpoint();
-    return true;
+    return !isOfHead(receipt, head) && !(await isInChain(this.#deps.ctx, receipt, head.number));
   }
 
   /** The receipt was found another way before the endpoint returned it: stop waiting. */

@@ -83,10 +83,8 @@ export const DEFECTS: readonly PlantedDefect[] = [
         replace: `const receipt = shown ?? early;`,
       },
       {
-        find: `    if (isOfHead(receipt, head)) return false;
-`,
-        replace: `    if (receipt.blockHash) return false;
-`,
+        find: `!isOfHead(receipt, head) && !(await isInChain(this.#deps.ctx, receipt, head.number))`,
+        replace: `false`,
       },
     ],
     caughtBy: "test/settlement/follows-the-block.test.ts",
@@ -99,8 +97,8 @@ export const DEFECTS: readonly PlantedDefect[] = [
     file: "server/plugins/settlement/tracker.ts",
     changes: [
       {
-        find: `if (header ? header.hash === receipt.blockHash : !isDeep) return false;`,
-        replace: `if (header ?? !isDeep) return false;`,
+        find: `!isOfHead(receipt, head) && !(await isInChain(this.#deps.ctx, receipt, head.number))`,
+        replace: `false`,
       },
       {
         find: `await this.#report(slot, receipt, confirmations === 1);`,
