@@ -471,11 +471,14 @@ export const openWatched = (
     values: [chainId, limit],
   });
 
+/** Nobody may have looked at it while it could be used: all processes were down, or an endpoint was wrong. */
+const LOOK_FOR_SECONDS = 86_400n;
+
 /**
- * Third parties' payments that were refused and have not expired: anyone may still relay them. Returned rows
- * are not checked again for 15 seconds.
+ * Third parties' payments that were refused: anyone may relay them until they have expired. Each is returned every 15
+ * seconds, until its expiry is proven (`endLooks`).
  */
-export const takeRefusedButUsable = (
+export const takeRefused = (
   sql: Sql,
   chainId: number,
   timestampSeconds: bigint,
@@ -491,8 +494,16 @@ export const takeRefusedButUsable = (
       WHERE s.from_address = due.from_address AND s.chain_id = due.chain_id AND s.asset = due.asset
         AND s.nonce = due.nonce
       RETURNING ${columnsOf("s.")}`,
-    values: [chainId, String(timestampSeconds), limit],
+    values: [chainId, String(timestampSeconds - LOOK_FOR_SECONDS), limit],
   });
+
+/** Refused payments that no later block can use. */
+export async function endLooks(sql: Sql, ids: readonly string[]): Promise<void> {
+  await sql.query(
+    "UPDATE settlements SET look_at = 'infinity' WHERE id = ANY ($1) AND status = 'failed'",
+    [ids],
+  );
+}
 
 /** Open settlements whose authorization can no longer be used at or after this block time. */
 export const openPastDeadline = (
