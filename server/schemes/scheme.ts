@@ -162,6 +162,8 @@ export interface RevertMeaning {
 /** Used by the checker's simulation and by the settlement engine, so that both use the same bytes. */
 export interface Relaying {
   planTransfer(authorization: SignedAuthorization): TransferPlan;
+  /** Who is paid in the end, where the money goes to a contract first: the payee of its gas budget. */
+  payeeOf?(authorization: Authorization): Address;
   /** Undefined if the contract accepts a cancellation only from the payer. */
   cancelCall?(key: Pick<SettlementKey, "asset" | "from" | "nonce">, signature: Hex): ContractCall;
   stateCall(ref: AuthorizationRef): ContractCall;

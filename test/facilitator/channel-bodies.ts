@@ -1,11 +1,13 @@
 // Channels of their own, and what payers and receivers post for them, signed by plain keys.
-import type { Address, Hex } from "viem";
+import { decodeAbiParameters, parseAbiParameters, toHex, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import {
   CHANNELS,
   CHANNELS_ABI,
   channelIdOf,
   erc3009Deposit,
+  permit2Deposit,
+  PERMIT2_COLLECTOR,
   randomSalt,
   signClaims,
   signRefund,
@@ -74,33 +76,92 @@ export function channelWorld(chain: TestChain) {
     return { balance, claimed };
   }
 
+  async function newChannel({ receiver, authorizer }: Seller, amount = 10_000n) {
+    const payer = newAccount();
+    await chain.mint(payer.address, amount);
+    const config: ChannelConfig = {
+      payer: payer.address,
+      payerAuthorizer: payer.address,
+      receiver,
+      receiverAuthorizer: authorizer.address,
+      token: chain.usdc,
+      withdrawDelay: 900,
+      salt: randomSalt(),
+    };
+    return { payer, config, id: channelIdOf(chain, config) };
+  }
+
   return {
     depositor,
+    newChannel,
     bodyOf,
     stateOf,
     seller: (): Seller => ({ receiver: newAccount().address, authorizer: newAccount() }),
 
     /** A channel with money in it, without our help. */
-    async open({ receiver, authorizer }: Seller, amount = 10_000n): Promise<OpenChannel> {
-      const payer = newAccount();
-      await chain.mint(payer.address, amount);
-      const config: ChannelConfig = {
-        payer: payer.address,
-        payerAuthorizer: payer.address,
-        receiver,
-        receiverAuthorizer: authorizer.address,
-        token: chain.usdc,
-        withdrawDelay: 900,
-        salt: randomSalt(),
-      };
+    async open(seller: Seller, amount = 10_000n): Promise<OpenChannel> {
+      const channel = await newChannel(seller, amount);
       const hash = await depositor.writeContract({
         address: CHANNELS,
         abi: CHANNELS_ABI,
         functionName: "deposit",
-        args: await erc3009Deposit(chain, payer, config, amount),
+        args: await erc3009Deposit(chain, channel.payer, channel.config, amount),
       });
       await chain.publicClient.waitForTransactionReceipt({ hash });
-      return { config, id: channelIdOf(chain, config), payer };
+      return channel;
+    },
+
+    /** A payer's deposit with its first voucher. */
+    async deposit(
+      { receiver, authorizer }: Seller,
+      { payer, config, id }: OpenChannel,
+      { amount = 10_000n, ceiling = 1_000n, method = "eip3009" as "eip3009" | "permit2" } = {},
+    ) {
+      const sign = method === "eip3009" ? erc3009Deposit : permit2Deposit;
+      const [, , , data] = await sign(chain, payer, config, amount);
+      const authorization = method === "eip3009" ? eip3009Fields(data) : permit2Fields(data);
+      return bodyOf(
+        {
+          type: "deposit",
+          channelConfig: config,
+          voucher: {
+            channelId: id,
+            maxClaimableAmount: `${ceiling}`,
+            signature: await signVoucher(chain, payer, id, ceiling),
+          },
+          deposit: { amount: `${amount}`, authorization },
+        },
+        {
+          amount: `${ceiling}`,
+          payTo: receiver,
+          maxTimeoutSeconds: 60,
+          extra: {
+            name: "USDC",
+            version: "2",
+            receiverAuthorizer: authorizer.address,
+            withdrawDelay: config.withdrawDelay,
+            assetTransferMethod: method,
+          },
+        },
+      );
+
+      function permit2Fields(data: Hex) {
+        const [nonce, deadline, signature] = decodeAbiParameters(
+          parseAbiParameters("uint256, uint256, bytes, bytes"),
+          data,
+        );
+        return {
+          permit2Authorization: {
+            from: payer.address,
+            permitted: { token: chain.usdc, amount: `${amount}` },
+            spender: PERMIT2_COLLECTOR,
+            nonce: `${nonce}`,
+            deadline: `${deadline}`,
+            witness: { channelId: id },
+            signature,
+          },
+        };
+      }
     },
 
     async claim({ receiver, authorizer }: Seller, charges: Charge[], isSigned = true) {
@@ -156,6 +217,21 @@ export function channelWorld(chain: TestChain) {
         },
         thin(receiver),
       );
+    },
+  };
+}
+
+function eip3009Fields(data: Hex) {
+  const [validAfter, validBefore, salt, signature] = decodeAbiParameters(
+    parseAbiParameters("uint256, uint256, uint256, bytes"),
+    data,
+  );
+  return {
+    erc3009Authorization: {
+      validAfter: `${validAfter}`,
+      validBefore: `${validBefore}`,
+      salt: toHex(salt, { size: 32 }),
+      signature,
     },
   };
 }

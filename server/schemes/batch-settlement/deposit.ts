@@ -335,6 +335,7 @@ export const channelEip3009: Common = {
       keyGas: EIP3009_GAS,
     };
   },
+  payeeOf: (authorization) => termsOf(authorization, "channel-eip3009").config.receiver,
   stateCall: (ref) => ({
     target: ref.asset,
     data: authorizationStateCalldata(ref.from, tokenNonce(ref)),
@@ -402,6 +403,7 @@ export const channelPermit2: Common = {
       keyGas: PERMIT2_GAS + (permit ? PERMIT_GAS : 0n),
     };
   },
+  payeeOf: (authorization) => termsOf(authorization, "channel-permit2").config.receiver,
   stateCall: permit2.stateCall,
   isEnded: permit2.isEnded,
   // No log names the nonce. In the block in which it was used, such a deposit into this channel was this one: the

@@ -58,6 +58,7 @@ export const claim: Relaying = {
       moreGas: ROW_GAS * BigInt(claims.length),
     };
   },
+  payeeOf: ({ from }) => from,
   stateCall: (ref) => channelCall(termsOf(ref, "channel-claim").lead.channelId),
   isEnded: (ref, answer) => atLeast(lastWord(answer), termsOf(ref, "channel-claim").lead.total),
   outcomeIn({ logs }, expected) {
@@ -96,6 +97,7 @@ export const settle: Relaying = {
     deployment: undefined,
     keyGas: SETTLE_GAS,
   }),
+  payeeOf: ({ from }) => from,
   stateCall: ({ from, asset }) => receiverCall(from, asset),
   isEnded: (ref, answer) => atLeast(lastWord(answer), termsOf(ref, "channel-settle").claimed),
   // A settle pays all that was claimed by then, so any later one has settled what was wanted.
@@ -140,6 +142,7 @@ export const refund: Relaying = {
       moreGas: ROW_GAS * BigInt(claims.length),
     };
   },
+  payeeOf: (order) => termsOf(order, "channel-refund").config.receiver,
   stateCall: (ref) => refundNonceCall(termsOf(ref, "channel-refund").channelId),
   isEnded: (ref, answer) =>
     answer.success && answer.data.length === 66
