@@ -6,6 +6,7 @@ import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { AMPLE_GAS, testApp } from "../helpers/app.ts";
 import { CHANNELS, CHANNELS_ABI, signClaims, signVoucher } from "../helpers/batch-settlement.ts";
 import { testChain } from "../helpers/chain.ts";
+import { differingGasAccounts } from "../helpers/gas-accounts.ts";
 import { signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { send } from "../merchants/world.ts";
@@ -170,7 +171,9 @@ t.test("orders", async (t) => {
       },
     });
     t.equal(await chain.usdcOf(channel.payer.address), 7_000n);
-    t.match(await settle(body), { success: false, errorReason: reason("refund_no_balance") });
+    t.match(await settle(body), { success: true, amount: "7000" }, "the same answer again");
+    const next = await world.refund(seller, channel, { amount: 1_000n, nonce: 1n });
+    t.match(await settle(next), { success: false, errorReason: reason("refund_no_balance") });
   });
 
   await t.test(
@@ -264,5 +267,15 @@ t.test("orders", async (t) => {
       "cut to what is left",
     );
     t.match(await world.stateOf(channel), { balance: 2_500n, claimed: 2_500n });
+  });
+
+  await t.test("no gas is charged to the contract, and none stays reserved", async (t) => {
+    const { rows } = await one.database.pool.query<{ account: string }>(
+      "SELECT DISTINCT unnest(gas_accounts) AS account FROM settlements",
+    );
+    const accounts = rows.map(({ account }) => account);
+    t.ok(accounts.length > 10);
+    t.notOk(accounts.includes(`payee:${CHANNELS.toLowerCase()}`));
+    await until(async () => (await differingGasAccounts(one.database.pool)).length === 0);
   });
 });

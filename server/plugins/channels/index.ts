@@ -20,7 +20,7 @@ import { refusal, type OwnScheme, type SettleOptions } from "../facilitator/sett
 import { snapshot, VoucherChecker } from "./check.ts";
 import { ChannelOrders, type ReceiverAuthorizer } from "./orders.ts";
 import { ChannelStates } from "./states.ts";
-import { isMerchants, openClaims } from "./store.ts";
+import { claimsOf, isMerchants } from "./store.ts";
 
 /** The contract may be deployed while this process runs. */
 const LOOK_EVERY_MS = 60_000;
@@ -60,12 +60,14 @@ export default fp(
         });
         return row;
       },
-      openClaims: (network, receiver) => openClaims(prisma, network.chainId, receiver),
+      find: (key) => settlement.findByAuthorization(key),
+      claimsOf: (network, receiver) => claimsOf(prisma, network.chainId, receiver),
       states: statesOf,
       authorizer,
       isMerchants: (merchant, receiver, network) =>
         isMerchants(prisma, { merchant, receiver, chainId: network.chainId }),
       countFor: (limit, payer) => app.countFor(limit, payer),
+      leastAtomic: config.minPaymentAtomic,
       waitMs: config.settleWaitMs,
     });
 

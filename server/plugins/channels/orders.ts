@@ -6,8 +6,14 @@
  * channel names it, and only for the merchant whose channel it is: a payer could otherwise have its deposit refunded
  * while the seller holds unclaimed vouchers.
  */
+import { setTimeout as sleep } from "node:timers/promises";
 import { hexToBytes, keccak256, toBytes, type Address, type Hex } from "viem";
-import type { ChannelClaim, SchemeTerms, SignedAuthorization } from "../../core/authorization.ts";
+import type {
+  ChannelClaim,
+  SchemeTerms,
+  SettlementKey,
+  SignedAuthorization,
+} from "../../core/authorization.ts";
 import { newId } from "../../core/ids.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { ApiError } from "../../errors.ts";
@@ -41,20 +47,26 @@ export interface ReceiverAuthorizer {
 }
 
 export interface OrderDeps {
-  settlement: Pick<Settlement, "assertAvailable" | "wait" | "find">;
+  settlement: Pick<Settlement, "assertAvailable" | "wait">;
   /** Accepts it in a transaction of its own. */
   accept(request: {
     id: string;
     authorization: SignedAuthorization;
     merchant: string | undefined;
   }): Promise<SettlementRow>;
-  /** Claims for this receiver that have no outcome yet. */
-  openClaims(network: NetworkFacts, receiver: Address): Promise<string[]>;
+  find(key: SettlementKey): Promise<SettlementRow | undefined>;
+  /** Claims for this receiver: those without an outcome, and the newest block with one. */
+  claimsOf(
+    network: NetworkFacts,
+    receiver: Address,
+  ): Promise<{ open: string[]; newest: bigint | null }>;
   states(network: NetworkFacts): ChannelStates;
   authorizer: ReceiverAuthorizer | undefined;
   /** Whether this merchant is the receiver. */
   isMerchants(merchant: string, receiver: Address, network: NetworkFacts): Promise<boolean>;
   countFor(limit: "payer", payer: string): void | Promise<void>;
+  /** Less is not worth its gas; for a claim, on average of the channels that it adds to. */
+  leastAtomic: bigint;
   waitMs: number;
 }
 
@@ -63,8 +75,10 @@ type Order = Claim | SettleOrder | Refund;
 const NO_END = 2n ** 64n;
 /** How often a claim is repeated whose first part somebody else has sent. */
 const MAX_ROUNDS = 5;
+const ROUND_MS = 300;
 /** A failed order may be requested again. */
 const MAX_ATTEMPTS = 1_000;
+const TOO_LITTLE = "amount_below_floor";
 
 export class ChannelOrders {
   readonly #deps: OrderDeps;
@@ -95,6 +109,7 @@ export class ChannelOrders {
         return refused(order, "invalid_batch_settlement_evm_rpc_read_failed");
       // Also if somebody else has claimed them meanwhile.
       if (!lead) return succeeded(order, sent);
+      if (this.#isTooLittle(lead.addsInAll, lead.count)) return refused(order, TOO_LITTLE);
       const bad = await this.#whyRefused(order, claimCall(claims, signature));
       if (bad !== undefined)
         return refused(
@@ -102,7 +117,7 @@ export class ChannelOrders {
           "invalid_batch_settlement_evm_claim_simulation_failed",
           describe(bad, claims, ids, found),
         );
-      sent = await this.#send(order, options, {
+      const { outcome, isOwn } = await this.#send(order, options, {
         from: lead.claim.channel.receiver,
         asset: lead.claim.channel.token,
         value: 0n,
@@ -114,8 +129,11 @@ export class ChannelOrders {
           lead: { channelId: lead.channelId, total: lead.claim.total },
         },
       });
+      sent = outcome;
       if (sent.status !== "settled") return unsettled(order, sent);
-      if (!sent.byOther) return succeeded(order, sent);
+      if (isOwn && !sent.byOther) return succeeded(order, sent);
+      // Another request, or somebody else, claimed a part of it.
+      await sleep(ROUND_MS);
     }
     return refused(order, "settlement_pending");
   }
@@ -125,16 +143,17 @@ export class ChannelOrders {
     if (!isUsdc(token, network))
       return refused(order, "invalid_batch_settlement_evm_token_mismatch");
     // Claims that were requested before are part of it.
-    const open = await this.#deps.openClaims(network, receiver);
+    const { open } = await this.#deps.claimsOf(network, receiver);
     await Promise.all(open.map((id) => this.#deps.settlement.wait(id, this.#deps.waitMs)));
-    const sums = await this.#deps.states(network).receiver(receiver, token);
+    const sums = await this.#sumsOf(order);
     if (!sums) return refused(order, "invalid_batch_settlement_evm_rpc_read_failed");
     if (sums.claimed <= sums.settled)
       return refused(order, "invalid_batch_settlement_evm_nothing_to_settle");
+    if (this.#isTooLittle(sums.claimed - sums.settled)) return refused(order, TOO_LITTLE);
     const bad = await this.#whyRefused(order, settleCall(receiver, token));
     if (bad !== undefined)
       return refused(order, "invalid_batch_settlement_evm_settle_simulation_failed", bad);
-    const sent = await this.#send(order, options, {
+    const { outcome: sent } = await this.#send(order, options, {
       from: receiver,
       asset: token,
       value: sums.claimed - sums.settled,
@@ -147,18 +166,32 @@ export class ChannelOrders {
       : unsettled(order, sent);
   }
 
+  /** An endpoint that lags may not show our newest claim yet: it is read again as of the claim's block. */
+  async #sumsOf({ network, receiver, token }: SettleOrder) {
+    const states = this.#deps.states(network);
+    const sums = await states.receiver(receiver, token, "latest");
+    if (!sums || sums.claimed > sums.settled) return sums;
+    const { newest } = await this.#deps.claimsOf(network, receiver);
+    return newest === null ? sums : states.receiver(receiver, token, newest);
+  }
+
   async #refund(order: Refund, options: SettleOptions): Promise<SettleAnswer> {
     const { network, channel, claims, nonce } = order;
     const { config, id, payer } = channel;
     const states = this.#deps.states(network);
     if (!isUsdc(config.token, network))
       return refused(order, "invalid_batch_settlement_evm_token_mismatch", undefined, payer);
+    const name = `refund:${id}:${nonce}`;
+    const known = await this.#known(network, config.payer, config.token, name);
+    // The response to an earlier request for it may have been lost.
+    if (known) return this.#refunded(order, known);
     const state = (await states.all([id]))[0];
     if (!state)
       return refused(order, "invalid_batch_settlement_evm_rpc_read_failed", undefined, payer);
     const refundable = refundableOf(order, state);
     if (refundable <= 0n)
       return refused(order, "invalid_batch_settlement_evm_refund_no_balance", undefined, payer);
+    if (this.#isTooLittle(order.amount)) return refused(order, TOO_LITTLE, undefined, payer);
     const signed = await this.#signRefund(order, options, refundable);
     if ("reason" in signed) return refusal(order.networkName, signed);
     const { amount, signature, claimSignature } = signed;
@@ -166,12 +199,12 @@ export class ChannelOrders {
     const bad = await this.#whyRefused(order, call);
     if (bad !== undefined)
       return refused(order, "invalid_batch_settlement_evm_refund_simulation_failed", bad, payer);
-    const sent = await this.#send(order, options, {
+    const { outcome } = await this.#send(order, options, {
       from: config.payer,
       asset: config.token,
       value: amount,
       signature,
-      name: `refund:${id}:${nonce}`,
+      name,
       terms: {
         scheme: "channel-refund",
         channelId: id,
@@ -181,9 +214,8 @@ export class ChannelOrders {
         ...(claimSignature && { claimSignature }),
       },
     });
-    if (sent.status !== "settled") return { ...unsettled(order, sent), payer };
     // Somebody took the signed refund out of its transaction: the claims are still to be sent.
-    if (sent.byOther && claims[0] && claimSignature)
+    if (outcome.status === "settled" && outcome.byOther && claims[0] && claimSignature)
       await this.#claim(
         {
           ...order,
@@ -193,11 +225,18 @@ export class ChannelOrders {
         },
         options,
       );
-    const after = await states.at(id, sent.blockNumber);
+    return this.#refunded(order, outcome);
+  }
+
+  async #refunded(order: Refund, outcome: SettlementOutcome): Promise<SettleAnswer> {
+    const { network, channel } = order;
+    const { id, payer } = channel;
+    if (outcome.status !== "settled") return { ...unsettled(order, outcome), payer };
+    const after = await this.#deps.states(network).at(id, outcome.blockNumber);
     return {
-      ...succeeded(order, sent),
+      ...succeeded(order, outcome),
       payer,
-      amount: sent.amountAtomic.toString(),
+      amount: outcome.amountAtomic.toString(),
       ...(after && { extra: { channelState: snapshot(id, after) } }),
     };
   }
@@ -270,6 +309,10 @@ export class ChannelOrders {
 
   // Sending.
 
+  #isTooLittle(amount: bigint, channels = 1): boolean {
+    return amount < this.#deps.leastAtomic * BigInt(channels);
+  }
+
   /** The contract's reason, if it would refuse this now. */
   async #whyRefused(
     { network }: Order,
@@ -280,47 +323,69 @@ export class ChannelOrders {
     return errorName(revertReason(result?.data ?? "0x")) ?? "It gives no reason.";
   }
 
-  /** Two requests for the same are one: the first that has not failed. */
+  /** Two requests for the same are one: the first that has not failed. `isOwn`: it is of this request. */
   async #send(
     { network }: Order,
     { merchant }: SettleOptions,
-    wanted: {
-      from: Address;
-      asset: Address;
-      value: bigint;
-      signature: Hex;
-      name: string;
-      terms: SchemeTerms;
-    },
-  ): Promise<SettlementOutcome> {
+    wanted: Wanted,
+  ): Promise<{ outcome: SettlementOutcome; isOwn: boolean }> {
     const { settlement, accept, waitMs } = this.#deps;
-    const { from, asset, value, signature, name, terms } = wanted;
-    await this.#deps.countFor("payer", from);
+    const { name, ...own } = wanted;
+    await this.#deps.countFor("payer", own.from);
     await settlement.assertAvailable(network.chainId, { kind: "facilitated" });
     for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt += 1) {
+      const id = newId("pay");
       const row = await accept({
-        id: newId("pay"),
+        id,
         merchant,
         authorization: {
+          ...own,
           chainId: network.chainId,
-          asset,
-          from,
           to: CHANNELS.toLowerCase() as Address,
-          value,
           validAfter: 0n,
           validBefore: NO_END,
-          nonce: `channel:${keccak256(toBytes(`${name}:${attempt}`))}`,
-          terms,
-          signature,
+          nonce: nonceOf(name, attempt),
         },
       });
       const known = outcomeOf(row);
-      if (known.status === "pending") return settlement.wait(row.id, waitMs);
-      if (known.status === "settled") return known;
+      const isOwn = row.id === id;
+      if (known.status === "pending")
+        return { outcome: await settlement.wait(row.id, waitMs), isOwn };
+      if (known.status === "settled") return { outcome: known, isOwn };
     }
     throw new ApiError("internal_error");
   }
+
+  /** The outcome of an earlier request for the same that has not failed. */
+  async #known(
+    { chainId }: NetworkFacts,
+    from: Address,
+    asset: Address,
+    name: string,
+  ): Promise<SettlementOutcome | undefined> {
+    for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt += 1) {
+      const row = await this.#deps.find({ chainId, from, asset, nonce: nonceOf(name, attempt) });
+      if (!row) return undefined;
+      const known = outcomeOf(row);
+      if (known.status === "settled") return known;
+      if (known.status === "pending") return this.#deps.settlement.wait(row.id, this.#deps.waitMs);
+    }
+    return undefined;
+  }
 }
+
+interface Wanted {
+  from: Address;
+  asset: Address;
+  value: bigint;
+  signature: Hex;
+  /** The same for every request for the same. */
+  name: string;
+  terms: SchemeTerms;
+}
+
+const nonceOf = (name: string, attempt: number): `channel:${Hex}` =>
+  `channel:${keccak256(toBytes(`${name}:${attempt}`))}`;
 
 const isUsdc = (token: Address, { usdc }: NetworkFacts): boolean =>
   token === usdc.address.toLowerCase();
@@ -328,6 +393,10 @@ const isUsdc = (token: Address, { usdc }: NetworkFacts): boolean =>
 interface Lead {
   claim: ChannelClaim;
   channelId: Hex;
+  adds: bigint;
+  /** Of all claims that add something. */
+  addsInAll: bigint;
+  count: number;
 }
 
 /** The claim that adds most: while it is missing, so is the whole. Undefined: all of them are done. */
@@ -336,15 +405,20 @@ function leadOf(
   ids: readonly Hex[],
   states: readonly (ChannelState | undefined)[],
 ): Lead | "unreadable" | undefined {
-  let best: (Lead & { adds: bigint }) | undefined;
+  let best: Lead | undefined;
+  let addsInAll = 0n;
+  let count = 0;
   for (const [index, claim] of claims.entries()) {
     const state = states[index];
     const channelId = ids[index];
     if (!state || !channelId) return "unreadable";
     const adds = BigInt(claim.total) - state.totalClaimed;
-    if (adds > (best?.adds ?? 0n)) best = { claim, channelId, adds };
+    if (adds <= 0n) continue;
+    addsInAll += adds;
+    count += 1;
+    if (adds > (best?.adds ?? 0n)) best = { claim, channelId, adds, addsInAll, count };
   }
-  return best;
+  return best && { ...best, addsInAll, count };
 }
 
 /** What is left for the payer after the claims of this channel. */

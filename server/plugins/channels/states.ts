@@ -69,8 +69,9 @@ export class ChannelStates {
   async receiver(
     receiver: Address,
     token: Address,
+    block: bigint | "latest",
   ): Promise<{ claimed: bigint; settled: bigint } | undefined> {
-    const [result] = await this.simulate([receiverCall(receiver, token)]);
+    const [result] = await readMany(this.#deps.rpc, [receiverCall(receiver, token)], block);
     const pair = pairOf(result);
     return pair && { claimed: pair[0], settled: pair[1] };
   }

@@ -2,18 +2,28 @@
 import type { Address } from "viem";
 import type { Db } from "../../infra/db/prisma.ts";
 
-/** Claims for this receiver that have no outcome yet. */
-export async function openClaims(db: Db, chainId: number, receiver: Address): Promise<string[]> {
-  const rows = await db.settlement.findMany({
-    where: {
-      fromAddress: receiver,
-      chainId: BigInt(chainId),
-      status: { in: ["queued", "submitted"] },
-      terms: { path: ["scheme"], equals: "channel-claim" },
-    },
-    select: { id: true },
-  });
-  return rows.map(({ id }) => id);
+/** Claims for this receiver: those without an outcome, and the newest block with one. */
+export async function claimsOf(
+  db: Db,
+  chainId: number,
+  receiver: Address,
+): Promise<{ open: string[]; newest: bigint | null }> {
+  const claims = {
+    fromAddress: receiver,
+    chainId: BigInt(chainId),
+    terms: { path: ["scheme"], equals: "channel-claim" },
+  };
+  const [open, newest] = await Promise.all([
+    db.settlement.findMany({
+      where: { ...claims, status: { in: ["queued", "submitted"] } },
+      select: { id: true },
+    }),
+    db.settlement.aggregate({
+      where: { ...claims, status: "settled" },
+      _max: { blockNumber: true },
+    }),
+  ]);
+  return { open: open.map(({ id }) => id), newest: newest._max.blockNumber };
 }
 
 /** Whether this wallet is the merchant's. A contract account counts only on its own chain. */
