@@ -18,7 +18,11 @@ import {
 import type { TestChain } from "../helpers/chain.ts";
 import type { Body } from "./payments.ts";
 
-export const newAccount = (): PrivateKeyAccount => privateKeyToAccount(generatePrivateKey());
+export const newAccount = (): PrivateKeyAccount => keyed(generatePrivateKey()).account;
+const keyed = (key: Hex) => ({
+  account: privateKeyToAccount(key),
+  key: Buffer.from(key.slice(2), "hex"),
+});
 
 export interface Seller {
   receiver: Address;
@@ -38,6 +42,8 @@ export interface OpenChannel {
   config: ChannelConfig;
   id: Hex;
   payer: PrivateKeyAccount;
+  /** The payer's. */
+  key: Uint8Array;
 }
 
 export function channelWorld(chain: TestChain) {
@@ -77,7 +83,7 @@ export function channelWorld(chain: TestChain) {
   }
 
   async function newChannel({ receiver, authorizer }: Seller, amount = 10_000n) {
-    const payer = newAccount();
+    const { account: payer, key } = keyed(generatePrivateKey());
     await chain.mint(payer.address, amount);
     const config: ChannelConfig = {
       payer: payer.address,
@@ -88,12 +94,38 @@ export function channelWorld(chain: TestChain) {
       withdrawDelay: 900,
       salt: randomSalt(),
     };
-    return { payer, config, id: channelIdOf(chain, config) };
+    return { payer, key, config, id: channelIdOf(chain, config) };
   }
+
+  const termsOf = (
+    { receiver, authorizer }: Seller,
+    { withdrawDelay }: ChannelConfig,
+    { amount = 1_000n, method = "eip3009" } = {},
+  ) => ({
+    amount: `${amount}`,
+    payTo: receiver,
+    maxTimeoutSeconds: 60,
+    extra: {
+      name: "USDC",
+      version: "2",
+      receiverAuthorizer: authorizer.address,
+      withdrawDelay,
+      assetTransferMethod: method,
+    },
+  });
 
   return {
     depositor,
     newChannel,
+    voucher: (seller: Seller, { config, id }: OpenChannel, ceiling: bigint, signature: Hex) =>
+      bodyOf(
+        {
+          type: "voucher",
+          channelConfig: config,
+          voucher: { channelId: id, maxClaimableAmount: `${ceiling}`, signature },
+        },
+        termsOf(seller, config),
+      ),
     bodyOf,
     stateOf,
     seller: (): Seller => ({ receiver: newAccount().address, authorizer: newAccount() }),
@@ -131,18 +163,7 @@ export function channelWorld(chain: TestChain) {
           },
           deposit: { amount: `${amount}`, authorization },
         },
-        {
-          amount: `${ceiling}`,
-          payTo: receiver,
-          maxTimeoutSeconds: 60,
-          extra: {
-            name: "USDC",
-            version: "2",
-            receiverAuthorizer: authorizer.address,
-            withdrawDelay: config.withdrawDelay,
-            assetTransferMethod: method,
-          },
-        },
+        termsOf({ receiver, authorizer }, config, { amount: ceiling, method }),
       );
 
       function permit2Fields(data: Hex) {
