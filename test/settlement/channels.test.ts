@@ -47,9 +47,41 @@ for (const point of POINTS)
     await expectAllDone(t, made);
   });
 
+t.test("a reorganisation removes all of it", { timeout: 90_000 }, async (t) => {
+  const made = await queued(t, await testChain(t));
+  const { chain, database, requests, claimed, world } = made;
+  await chain.testClient.setAutomine(false);
+  const before = await chain.publicClient.getBlockNumber();
+  const mining = setInterval(() => void chain.testClient.mine({ blocks: 1 }), 200);
+  t.teardown(() => clearInterval(mining));
+  const node = await made.start({ confirmations: 500, inclusionDepth: 1 });
+  const settled = () =>
+    Promise.all(requests.map(({ id }) => node.engine.settlement.wait(id, 25_000)));
+  t.ok(
+    (await settled()).every(({ status }) => status === "settled"),
+    node.logText(),
+  );
+  const depth = Number((await chain.publicClient.getBlockNumber()) - before);
+  await chain.testClient.request({ method: "anvil_reorg", params: [depth, []] } as never);
+  await until(async () => {
+    const { rows } = await database.pool.query<{ open: boolean }>(
+      "SELECT bool_or(status <> 'settled') AS open FROM settlements",
+    );
+    return rows[0]?.open === true;
+  }, 15_000);
+  t.ok(
+    (await settled()).every(({ status }) => status === "settled"),
+    node.logText(),
+  );
+  t.same(await world.stateOf(claimed), { balance: 10_000n, claimed: 700n });
+  t.ok(node.corrections.length > 0);
+  await node.stop();
+  await expectAllDone(t, made);
+});
+
 /** One of each kind, accepted and not sent. */
-async function queued(t: Test) {
-  const chain = await withOwnAccounts(steady);
+async function queued(t: Test, shared = steady) {
+  const chain = await withOwnAccounts(shared);
   const database = await testDatabase(t);
   const world = channelWorld(chain);
   const networks = NETWORKS.filter(({ chainId }) => chainId === chain.chainId).map((network) => ({
@@ -141,8 +173,8 @@ async function queued(t: Test) {
     const accounts = accountsOf({ ...wanted.authorization, merchant: undefined });
     await acceptSettlements(database.pool, [{ ...wanted, gas: { accounts, hold: HOLD } }]);
   }
-  const start = () =>
-    startEngine(t, { databaseUrl: database.url, chain, timings: BRISK, ...DEPTHS });
+  const start = (depths = DEPTHS) =>
+    startEngine(t, { databaseUrl: database.url, chain, timings: BRISK, ...depths });
   return {
     chain,
     database,
