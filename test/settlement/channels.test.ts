@@ -30,7 +30,7 @@ import { testDatabase, type TestDatabase } from "../helpers/postgres.ts";
 import { isFullTier } from "../helpers/tier.ts";
 import { until } from "../helpers/until.ts";
 
-const POINTS: FaultPoint[] = isFullTier ? FAULT_POINTS : ["persisted", "before-final-write"];
+const POINTS: FaultPoint[] = isFullTier ? FAULT_POINTS : ["persisted"];
 const HOLD = 10n ** 15n;
 
 let steady: TestChain;
