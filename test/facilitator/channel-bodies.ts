@@ -147,7 +147,11 @@ export function channelWorld(chain: TestChain) {
     async deposit(
       { receiver, authorizer }: Seller,
       { payer, config, id }: OpenChannel,
-      { amount = 10_000n, ceiling = 1_000n, method = "eip3009" as "eip3009" | "permit2" } = {},
+      {
+        amount = 10_000n,
+        ceiling = 1_000n,
+        method = "eip3009",
+      }: { amount?: bigint; ceiling?: bigint; method?: "eip3009" | "permit2" } = {},
     ) {
       const sign = method === "eip3009" ? erc3009Deposit : permit2Deposit;
       const [, , , data] = await sign(chain, payer, config, amount);

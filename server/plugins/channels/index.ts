@@ -30,10 +30,10 @@ export default fp(
     const { config, chains, facilitator, settlement, pool, prisma, log } = app;
     const { networks } = config;
     const states = new Map(
-      networks.map(({ chainId, blockTimeMs }) => [
-        chainId,
-        new ChannelStates({ ...app.chainReads.of(chainId), blockTimeMs }),
-      ]),
+      networks.map(({ chainId, blockTimeMs }) => {
+        const { rpc, heads } = app.chainReads.of(chainId);
+        return [chainId, new ChannelStates({ rpc, heads, blockTimeMs })];
+      }),
     );
     const statesOf = ({ chainId }: NetworkFacts): ChannelStates => {
       const found = states.get(chainId);

@@ -283,14 +283,14 @@ export class ChannelOrders {
     network: NetworkFacts,
     { merchant }: SettleOptions,
   ): Promise<Refusal | undefined> {
-    const { authorizer, isMerchants } = this.#deps;
+    const { authorizer } = this.#deps;
     if (!authorizer || merchant === undefined)
       return refuse("invalid_batch_settlement_evm_authorizer_not_configured");
     if (configs.some(({ receiverAuthorizer }) => receiverAuthorizer !== authorizer.address))
       return refuse("invalid_batch_settlement_evm_authorizer_address_mismatch");
     const receivers = [...new Set(configs.map(({ receiver }) => receiver))];
     const own = await Promise.all(
-      receivers.map((receiver) => isMerchants(merchant, receiver, network)),
+      receivers.map((receiver) => this.#deps.isMerchants(merchant, receiver, network)),
     );
     return own.every(Boolean)
       ? undefined
@@ -329,13 +329,13 @@ export class ChannelOrders {
     { merchant }: SettleOptions,
     wanted: Wanted,
   ): Promise<{ outcome: SettlementOutcome; isOwn: boolean }> {
-    const { settlement, accept, waitMs } = this.#deps;
+    const { settlement, waitMs } = this.#deps;
     const { name, ...own } = wanted;
     await this.#deps.countFor("payer", own.from);
     await settlement.assertAvailable(network.chainId, { kind: "facilitated" });
     for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt += 1) {
       const id = newId("pay");
-      const row = await accept({
+      const row = await this.#deps.accept({
         id,
         merchant,
         authorization: {

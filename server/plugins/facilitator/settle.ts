@@ -237,11 +237,12 @@ export class Settler {
    * The same row is requeued, so a concurrent request creates no second settlement.
    */
   async #tryAgain(
-    { payment, caller, check }: SettleRequest,
+    request: SettleRequest,
     known: SettlementRow,
   ): Promise<SettlementRow | undefined> {
+    const { payment, caller } = request;
     if (!known.mayTryAgain || !isLikeFirst(known, caller)) return undefined;
-    const checked = await check();
+    const checked = await request.check();
     if (!checked.isValid || checked.payerApproval) return undefined;
     await this.#admit(checked);
     return this.#deps.settlement.tryAgain(payment.authorization);
