@@ -89,6 +89,13 @@ export type SchemeTerms =
       readonly count: string;
     };
 
+/** What a facilitator sends for the receiver of channels. It is stored as a settlement, and is no payment. */
+export const RECEIVERS_ORDERS = [
+  "channel-claim",
+  "channel-settle",
+  "channel-refund",
+] as const satisfies readonly SchemeTerms["scheme"][];
+
 /**
  * Permit2 keeps its own nonces, shared by all its spenders, so the prefix keeps them apart from the token's. A token
  * permit is identified by its digest, because several may be signed for one permit nonce; what is done with a channel, by

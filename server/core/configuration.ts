@@ -209,7 +209,7 @@ const KEYS = {
     {
       secret: true,
       meaning:
-        "The key that signs claims and refunds of payment channels for merchants with an API key. Channels name its address: without this key, their receivers must claim with their own wallet.",
+        "The key that signs claims and refunds of payment channels for merchants in `MERCHANTS`. Channels name its address for good: keep it ([keys](../operations/keys.md)).",
       who: "an operator whose merchants leave claims to this facilitator.",
     },
   ),
