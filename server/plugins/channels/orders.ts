@@ -172,7 +172,10 @@ export class ChannelOrders {
     const sums = await states.receiver(receiver, token, "latest");
     if (!sums || sums.claimed > sums.settled) return sums;
     const { newest } = await this.#deps.claimsOf(network, receiver);
-    return newest === null ? sums : states.receiver(receiver, token, newest);
+    if (newest === null) return sums;
+    const atClaim = await states.receiver(receiver, token, newest);
+    // What was claimed never falls: the answer that shows more is the later one.
+    return atClaim && atClaim.claimed <= sums.claimed ? sums : atClaim;
   }
 
   async #refund(order: Refund, options: SettleOptions): Promise<SettleAnswer> {
