@@ -288,11 +288,13 @@ export function readUint128(value: unknown): bigint | undefined {
 /** Bounded: a wallet's own signature may be long. */
 const MAX_SIGNATURE_CHARS = 8_000;
 
+/** A signature that a claim can carry. */
+export const isBytes = (value: unknown): value is Hex =>
+  typeof value === "string" &&
+  value.length <= MAX_SIGNATURE_CHARS &&
+  /^0x([0-9a-fA-F]{2})+$/.test(value);
+
 function readBytes(value: unknown): Hex | "wrong" | undefined {
   if (value === undefined || value === "0x") return undefined;
-  const isHex =
-    typeof value === "string" &&
-    value.length <= MAX_SIGNATURE_CHARS &&
-    /^0x([0-9a-fA-F]{2})+$/.test(value);
-  return isHex ? (value.toLowerCase() as Hex) : "wrong";
+  return isBytes(value) ? (value.toLowerCase() as Hex) : "wrong";
 }
