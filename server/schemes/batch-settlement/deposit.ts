@@ -79,8 +79,15 @@ export function readDeposit(voucher: Voucher): DepositPayment | Refusal {
   const authorization = isRecord(fields["authorization"]) ? fields["authorization"] : {};
   const { extra } = voucher.parts.requirements;
   const method = isRecord(extra) ? extra["assetTransferMethod"] : undefined;
-  const hasPermit2 = "permit2Authorization" in authorization;
+  // Some clients send null for what they do not have.
+  const hasPermit2 = Boolean(authorization["permit2Authorization"]);
   if (method === "permit2" && !hasPermit2) return wrong("payload_type", voucher);
+  if (method && method !== "permit2" && method !== "eip3009")
+    return wrong(
+      "payload_type",
+      voucher,
+      "extra.assetTransferMethod must be eip3009 or permit2, where it is given.",
+    );
   return (method ? method === "permit2" : hasPermit2)
     ? readPermit2(voucher, amount, authorization["permit2Authorization"])
     : readEip3009(voucher, amount, authorization["erc3009Authorization"]);
