@@ -381,8 +381,10 @@ export const channelEip3009: Common = {
 export const channelPermit2: Common = {
   ...shared,
   diagnosisCalls: (ref) => [permit2.allowanceCall(ref)],
-  explainFailure({ payer, amountAtomic }, { balanceAtomic, reads, revert }) {
-    if ((uintOf(reads?.[0]) ?? amountAtomic) < amountAtomic)
+  explainFailure({ payer, amountAtomic, authorization }, { balanceAtomic, reads, revert }) {
+    const { permit } = termsOf(authorization, "channel-permit2");
+    // With the token's permit, the allowance comes with the deposit.
+    if (!permit && (uintOf(reads?.[0]) ?? amountAtomic) < amountAtomic)
       return refuse("invalid_batch_settlement_evm_permit2_allowance_required", payer);
     return (balanceAtomic ?? amountAtomic) < amountAtomic
       ? refuse("invalid_batch_settlement_evm_insufficient_balance", payer)
