@@ -17,7 +17,7 @@ import {
 } from "../exact-eip3009/onchain.ts";
 import * as permit2 from "../permit2/onchain.ts";
 import { checkPermit, PERMIT_EXTENSION, readSponsoring } from "../permit2/reading.ts";
-import { APPROVAL_EXTENSION } from "../permit2/approval.ts";
+import { APPROVAL_EXTENSION, hasApproval } from "../permit2/approval.ts";
 import {
   refuse,
   type AuthorizationOutcome,
@@ -251,9 +251,9 @@ function readPermit2(voucher: Voucher, amount: bigint, fields: unknown): Deposit
     },
     checkSponsoring(nowSeconds) {
       if (!sponsoring)
-        return extensions[APPROVAL_EXTENSION] === undefined
-          ? undefined
-          : wrong("erc20_approval_unavailable", voucher);
+        return hasApproval(extensions[APPROVAL_EXTENSION])
+          ? wrong("erc20_approval_unavailable", voucher)
+          : undefined;
       const bound = { payer: channel.payer, from: config.payer, asset: config.token };
       return (
         checkPermit(sponsoring, bound, nowSeconds) ??
