@@ -5,7 +5,7 @@
 import type { Address, Hex } from "viem";
 import { zeroAddress } from "viem";
 import type { ChannelClaim, ChannelConfig } from "../../core/authorization.ts";
-import { isRecord, parseAddress } from "../../core/foreign-text.ts";
+import { isRecord, parseAddress, plainText } from "../../core/foreign-text.ts";
 import { checksummedAddress } from "../../core/keccak.ts";
 import { parseAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
@@ -145,7 +145,7 @@ function checkConfig(
   if (config.receiverAuthorizer === zeroAddress || !isSame(authorizer, config.receiverAuthorizer))
     return wrong("receiver_authorizer_mismatch");
   if (config.token !== required.asset) return wrong("token_mismatch");
-  if (withdrawDelay !== undefined && withdrawDelay !== config.withdrawDelay)
+  if (withdrawDelay !== undefined && plainText(withdrawDelay) !== String(config.withdrawDelay))
     return wrong("withdraw_delay_mismatch");
   const delay = BigInt(config.withdrawDelay);
   return delay < MIN_WITHDRAW_DELAY || delay > MAX_WITHDRAW_DELAY
