@@ -190,7 +190,11 @@ export function readOrder(
     if (!token.ok) return invalid(`payload.token ${token.reason}.`);
     return { type: "settle", ...own, receiver: receiver.address, token: token.address };
   }
-  const isCompleted = ["amount", "refundNonce", "claims"].every((name) => name in payload);
+  const { voucher } = payload;
+  const isCompleted =
+    ["amount", "refundNonce", "claims"].every((name) => name in payload) &&
+    isRecord(voucher) &&
+    ["channelId", "maxClaimableAmount", "signature"].every((name) => name in voucher);
   if (payload["type"] !== "refund" || !isCompleted)
     return refuse("invalid_batch_settlement_evm_payload_type", payerOfChannel(parts));
   return readRefund(parts, own);
