@@ -231,7 +231,7 @@ const SETTLE_DIFFERENCES: readonly Difference[] = [
 ];
 
 /** The default tier takes every named body's kind at some places of the list; the full tier all. */
-const EVERY = 9;
+const EVERY = 23;
 const isTaken = (_: unknown, index: number): boolean => isFullTier || index % EVERY === 0;
 
 type Result = Record<string, unknown>;
