@@ -195,7 +195,9 @@ export class ChannelOrders {
     const refundable = refundableOf(order, state);
     if (refundable <= 0n)
       return refused(order, "invalid_batch_settlement_evm_refund_no_balance", undefined, payer);
-    if (this.#isTooLittle(order.amount)) return refused(order, TOO_LITTLE, undefined, payer);
+    // The contract pays no more than what is left, whatever is signed.
+    const paid = order.amount < refundable ? order.amount : refundable;
+    if (this.#isTooLittle(paid)) return refused(order, TOO_LITTLE, undefined, payer);
     const signed = await this.#signRefund(order, options, refundable);
     if ("reason" in signed) return refusal(order.networkName, signed);
     const { amount, signature, claimSignature } = signed;
