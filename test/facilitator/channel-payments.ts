@@ -1,6 +1,7 @@
 // What is posted for payment channels, like that of stock clients and servers, and hundreds of false or garbage bodies.
 import {
   concat,
+  encodeFunctionData,
   keccak256,
   numberToHex,
   parseSignature,
@@ -23,7 +24,6 @@ import {
   signRefund,
   signVoucher,
   type ChannelConfig,
-  type DepositArguments,
 } from "../helpers/batch-settlement.ts";
 import type { TestChain } from "../helpers/chain.ts";
 import { approvePermit2, PERMIT2 } from "../helpers/permit2.ts";
@@ -399,24 +399,35 @@ export async function refundBody(
 export async function open(channel: Channel, balance = 10_000n, claimed = 0n): Promise<void> {
   const { chain, config, owner } = channel;
   await chain.mint(config.payer, balance);
-  await send(chain, "deposit", await erc3009Deposit(chain, owner, config, balance));
+  await send(
+    chain,
+    encodeFunctionData({
+      abi: CHANNELS_ABI,
+      functionName: "deposit",
+      args: await erc3009Deposit(chain, owner, config, balance),
+    }),
+  );
   if (claimed === 0n) return;
   const claims = await claimRows([{ channel, ceiling: claimed, total: claimed }]);
   const signature = await signClaims(chain, channel.authorizer, claims);
-  await send(chain, "claimWithSignature", [claims, signature]);
+  await send(
+    chain,
+    encodeFunctionData({
+      abi: CHANNELS_ABI,
+      functionName: "claimWithSignature",
+      args: [claims, signature],
+    }),
+  );
 }
 
 async function send(
   chain: TestChain,
-  functionName: "deposit" | "claimWithSignature" | "initiateWithdraw" | "refundWithSignature",
-  args: DepositArguments | readonly unknown[],
+  data: Hex,
   by: PrivateKeyAccount = chain.admin,
 ): Promise<void> {
-  const hash = await chain
-    .walletClient(by)
-    .writeContract({ address: CHANNELS, abi: CHANNELS_ABI, functionName, args } as never);
+  const hash = await chain.walletClient(by).sendTransaction({ to: CHANNELS, data });
   const { status } = await chain.publicClient.waitForTransactionReceipt({ hash });
-  if (status !== "success") throw new Error(`${functionName} failed`);
+  if (status !== "success") throw new Error("the transaction failed");
 }
 
 const flip = (text: string, at: number): string =>
@@ -542,15 +553,26 @@ async function vouchers(chain: TestChain, add: Add, bent: Bent[]): Promise<void>
   await open(ownKey, 10_000n, 2_100n);
   await open(leaving);
   await chain.testClient.setBalance({ address: leaving.owner.address, value: 10n ** 18n });
-  await send(chain, "initiateWithdraw", [leaving.config, 10_000n], leaving.owner);
+  await send(
+    chain,
+    encodeFunctionData({
+      abi: CHANNELS_ABI,
+      functionName: "initiateWithdraw",
+      args: [leaving.config, 10_000n],
+    }),
+    leaving.owner,
+  );
   await open(emptied);
   const wholeRefund = { channelId: channelIdOf(chain, emptied.config), nonce: 0n, amount: 10_000n };
-  await send(chain, "refundWithSignature", [
-    emptied.config,
-    10_000n,
-    0n,
-    await signRefund(chain, emptied.authorizer, wholeRefund),
-  ]);
+  const refundSignature = await signRefund(chain, emptied.authorizer, wholeRefund);
+  await send(
+    chain,
+    encodeFunctionData({
+      abi: CHANNELS_ABI,
+      functionName: "refundWithSignature",
+      args: [emptied.config, 10_000n, 0n, refundSignature],
+    }),
+  );
   for (const type of ["voucher", "refund"] as const) {
     const make = (on: Channel, ceiling = 3_000n, options: VoucherOptions = {}) =>
       voucherBody(on, ceiling, { type, ...options });
@@ -929,7 +951,7 @@ async function wallets(chain: TestChain, add: Add): Promise<void> {
 /** Bodies for settle: the same for one channel of each facilitator, since a good one changes the channel. */
 export interface BentSettle {
   name: string;
-  make(channel: Channel): Promise<Body>;
+  make: (channel: Channel) => Promise<Body>;
   /** What is in the channel before. Absent: a deposit makes the channel. */
   before?: { balance: bigint; claimed: bigint };
 }

@@ -281,8 +281,8 @@ function compare(
   if (explained === undefined)
     t.fail(`${name}: the reference returns ${resultOf(theirs)}, Purser returns ${resultOf(ours)}`);
   else if (explained !== "same") met.add(explained);
-  const reason = ours["invalidReason"] ?? ours["errorReason"];
-  if (reason !== undefined) t.ok(String(reason) in REASONS, `${name}: a reason of the protocol`);
+  const reason = (ours["invalidReason"] ?? ours["errorReason"]) as string | undefined;
+  if (reason !== undefined) t.ok(reason in REASONS, `${name}: ${reason} is of the protocol`);
   return resultOf(theirs) === "valid" && resultOf(ours) === "valid";
 }
 
