@@ -496,7 +496,13 @@ t.test("we sign claims only for the merchant whose channels they are", async (t)
         "authorizer_not_configured",
         { authorizer: undefined },
       ],
-      ["no merchant", unsigned([rowOf(A)]), {}, "authorizer_not_configured", {}],
+      [
+        "no merchant",
+        unsigned([rowOf(A)]),
+        {},
+        "authorizer_not_configured",
+        { isMerchants: async () => true },
+      ],
       [
         "another merchant",
         unsigned([rowOf(A)]),
@@ -710,7 +716,7 @@ t.test("we sign no refund for a caller whose channel it is not", async (t) => {
         refundOf(A, { signature: undefined }),
         {},
         "authorizer_not_configured",
-        {},
+        { isMerchants: async () => true },
       ],
       [
         "no key of ours",
@@ -740,7 +746,13 @@ t.test("we sign no refund for a caller whose channel it is not", async (t) => {
         "authorizer_address_mismatch",
         {},
       ],
-      ["its claim is not signed", refundOf(A, { claims }), {}, "authorizer_not_configured", {}],
+      [
+        "its claim is not signed",
+        refundOf(A, { claims }),
+        {},
+        "authorizer_not_configured",
+        { isMerchants: async () => true },
+      ],
       [
         "a claim of another's channel",
         refundOf(A, { signature: undefined, claims: [rowOf(foreign)] }),
