@@ -4,8 +4,9 @@
  */
 import { hexToBytes, zeroAddress, type Hex } from "viem";
 import type { NetworkFacts } from "../../core/networks.ts";
-import { signatureOfKey, unwrapSignature } from "../../core/signatures.ts";
+import { isKeySignature, signatureOfKey } from "../../core/signatures.ts";
 import {
+  isBytes,
   voucherDigest,
   type ChannelState,
   readDeposit,
@@ -86,17 +87,20 @@ export class VoucherChecker {
     return checked.isValid ? { ...checked, extra: snapshot(channel.id, state) } : checked;
   }
 
-  /** By the payer's authorizer, which is a plain key; without one by the payer, as its code or its key decides. */
+  /**
+   * By the payer's authorizer, which is a plain key; without one by the payer, as its code or its key decides. Exactly as
+   * the contract checks it at a claim, which gets these bytes: a short form or an envelope would never be paid.
+   */
   async isSigned({ channel, network, ceiling, signature }: Voucher): Promise<boolean> {
     const { payer, payerAuthorizer } = channel.config;
     const digest = voucherDigest(network.chainId, channel.id, ceiling);
+    if (!isBytes(signature)) return false;
     const isBy = (key: typeof payer): boolean =>
-      signatureOfKey(hexToBytes(digest), signature, key) !== undefined;
+      isKeySignature(signature) && signatureOfKey(hexToBytes(digest), signature, key) !== undefined;
     if (payerAuthorizer !== zeroAddress) return isBy(payerAuthorizer);
     const reads = this.#deps.reads(network);
     if (!(await reads.hasCode(payer))) return isBy(payer);
-    const inner = unwrapSignature(signature)?.inner;
-    return inner !== undefined && reads.acceptsSignature(payer, digest, inner);
+    return reads.acceptsSignature(payer, digest, signature);
   }
 }
 

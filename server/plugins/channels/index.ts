@@ -2,6 +2,7 @@
  * Payment channels: x402's scheme `batch-settlement`. A payer deposits once and then signs vouchers, which cost no gas;
  * the receiver claims them later, many at once.
  */
+import { setTimeout as sleep } from "node:timers/promises";
 import fp from "fastify-plugin";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { addressOf, sign } from "../../core/signatures.ts";
@@ -69,6 +70,7 @@ export default fp(
       countFor: (limit, payer) => app.countFor(limit, payer),
       leastAtomic: config.minPaymentAtomic,
       waitMs: config.settleWaitMs,
+      pause: (ms) => sleep(ms),
     });
 
     async function settle(body: unknown, options: SettleOptions): Promise<SettleAnswer> {

@@ -6,7 +6,6 @@
  * channel names it, and only for the merchant whose channel it is: a payer could otherwise have its deposit refunded
  * while the seller holds unclaimed vouchers.
  */
-import { setTimeout as sleep } from "node:timers/promises";
 import { hexToBytes, keccak256, toBytes, type Address, type Hex } from "viem";
 import type {
   ChannelClaim,
@@ -68,6 +67,8 @@ export interface OrderDeps {
   /** Less is not worth its gas; for a claim, on average of the channels that it adds to. */
   leastAtomic: bigint;
   waitMs: number;
+  /** Between two rounds of a claim. */
+  pause(ms: number): Promise<void>;
 }
 
 type Order = Claim | SettleOrder | Refund;
@@ -133,7 +134,7 @@ export class ChannelOrders {
       if (sent.status !== "settled") return unsettled(order, sent);
       if (isOwn && !sent.byOther) return succeeded(order, sent);
       // Another request, or somebody else, claimed a part of it.
-      await sleep(ROUND_MS);
+      await this.#deps.pause(ROUND_MS);
     }
     return refused(order, "settlement_pending");
   }
@@ -194,7 +195,9 @@ export class ChannelOrders {
     const refundable = refundableOf(order, state);
     if (refundable <= 0n)
       return refused(order, "invalid_batch_settlement_evm_refund_no_balance", undefined, payer);
-    if (this.#isTooLittle(order.amount)) return refused(order, TOO_LITTLE, undefined, payer);
+    // The contract pays no more than what is left, whatever is signed.
+    const paid = order.amount < refundable ? order.amount : refundable;
+    if (this.#isTooLittle(paid)) return refused(order, TOO_LITTLE, undefined, payer);
     const signed = await this.#signRefund(order, options, refundable);
     if ("reason" in signed) return refusal(order.networkName, signed);
     const { amount, signature, claimSignature } = signed;

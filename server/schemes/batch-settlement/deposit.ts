@@ -17,7 +17,7 @@ import {
 } from "../exact-eip3009/onchain.ts";
 import * as permit2 from "../permit2/onchain.ts";
 import { checkPermit, PERMIT_EXTENSION, readSponsoring } from "../permit2/reading.ts";
-import { APPROVAL_EXTENSION } from "../permit2/approval.ts";
+import { APPROVAL_EXTENSION, hasApproval } from "../permit2/approval.ts";
 import {
   refuse,
   type AuthorizationOutcome,
@@ -79,8 +79,15 @@ export function readDeposit(voucher: Voucher): DepositPayment | Refusal {
   const authorization = isRecord(fields["authorization"]) ? fields["authorization"] : {};
   const { extra } = voucher.parts.requirements;
   const method = isRecord(extra) ? extra["assetTransferMethod"] : undefined;
-  const hasPermit2 = "permit2Authorization" in authorization;
+  // Some clients send null for what they do not have.
+  const hasPermit2 = Boolean(authorization["permit2Authorization"]);
   if (method === "permit2" && !hasPermit2) return wrong("payload_type", voucher);
+  if (method && method !== "permit2" && method !== "eip3009")
+    return wrong(
+      "payload_type",
+      voucher,
+      "extra.assetTransferMethod must be eip3009 or permit2, where it is given.",
+    );
   return (method ? method === "permit2" : hasPermit2)
     ? readPermit2(voucher, amount, authorization["permit2Authorization"])
     : readEip3009(voucher, amount, authorization["erc3009Authorization"]);
@@ -244,9 +251,9 @@ function readPermit2(voucher: Voucher, amount: bigint, fields: unknown): Deposit
     },
     checkSponsoring(nowSeconds) {
       if (!sponsoring)
-        return extensions[APPROVAL_EXTENSION] === undefined
-          ? undefined
-          : wrong("erc20_approval_unavailable", voucher);
+        return hasApproval(extensions[APPROVAL_EXTENSION])
+          ? wrong("erc20_approval_unavailable", voucher)
+          : undefined;
       const bound = { payer: channel.payer, from: config.payer, asset: config.token };
       return (
         checkPermit(sponsoring, bound, nowSeconds) ??
@@ -374,8 +381,10 @@ export const channelEip3009: Common = {
 export const channelPermit2: Common = {
   ...shared,
   diagnosisCalls: (ref) => [permit2.allowanceCall(ref)],
-  explainFailure({ payer, amountAtomic }, { balanceAtomic, reads, revert }) {
-    if ((uintOf(reads?.[0]) ?? amountAtomic) < amountAtomic)
+  explainFailure({ payer, amountAtomic, authorization }, { balanceAtomic, reads, revert }) {
+    const { permit } = termsOf(authorization, "channel-permit2");
+    // With the token's permit, the allowance comes with the deposit.
+    if (!permit && (uintOf(reads?.[0]) ?? amountAtomic) < amountAtomic)
       return refuse("invalid_batch_settlement_evm_permit2_allowance_required", payer);
     return (balanceAtomic ?? amountAtomic) < amountAtomic
       ? refuse("invalid_batch_settlement_evm_insufficient_balance", payer)

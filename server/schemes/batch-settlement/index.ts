@@ -20,6 +20,7 @@ export {
 } from "./contract.ts";
 export { readDeposit, type DepositPayment } from "./deposit.ts";
 export {
+  isBytes,
   isForChannels,
   readOrder,
   readVoucher,

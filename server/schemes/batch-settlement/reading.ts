@@ -5,7 +5,7 @@
 import type { Address, Hex } from "viem";
 import { zeroAddress } from "viem";
 import type { ChannelClaim, ChannelConfig } from "../../core/authorization.ts";
-import { isRecord, parseAddress } from "../../core/foreign-text.ts";
+import { isRecord, parseAddress, plainText } from "../../core/foreign-text.ts";
 import { checksummedAddress } from "../../core/keccak.ts";
 import { parseAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
@@ -145,7 +145,7 @@ function checkConfig(
   if (config.receiverAuthorizer === zeroAddress || !isSame(authorizer, config.receiverAuthorizer))
     return wrong("receiver_authorizer_mismatch");
   if (config.token !== required.asset) return wrong("token_mismatch");
-  if (withdrawDelay !== undefined && withdrawDelay !== config.withdrawDelay)
+  if (withdrawDelay !== undefined && plainText(withdrawDelay) !== String(config.withdrawDelay))
     return wrong("withdraw_delay_mismatch");
   const delay = BigInt(config.withdrawDelay);
   return delay < MIN_WITHDRAW_DELAY || delay > MAX_WITHDRAW_DELAY
@@ -190,7 +190,11 @@ export function readOrder(
     if (!token.ok) return invalid(`payload.token ${token.reason}.`);
     return { type: "settle", ...own, receiver: receiver.address, token: token.address };
   }
-  const isCompleted = ["amount", "refundNonce", "claims"].every((name) => name in payload);
+  const { voucher } = payload;
+  const isCompleted =
+    ["amount", "refundNonce", "claims"].every((name) => name in payload) &&
+    isRecord(voucher) &&
+    ["channelId", "maxClaimableAmount", "signature"].every((name) => name in voucher);
   if (payload["type"] !== "refund" || !isCompleted)
     return refuse("invalid_batch_settlement_evm_payload_type", payerOfChannel(parts));
   return readRefund(parts, own);
@@ -288,11 +292,13 @@ export function readUint128(value: unknown): bigint | undefined {
 /** Bounded: a wallet's own signature may be long. */
 const MAX_SIGNATURE_CHARS = 8_000;
 
+/** A signature that a claim can carry. */
+export const isBytes = (value: unknown): value is Hex =>
+  typeof value === "string" &&
+  value.length <= MAX_SIGNATURE_CHARS &&
+  /^0x([0-9a-fA-F]{2})+$/.test(value);
+
 function readBytes(value: unknown): Hex | "wrong" | undefined {
   if (value === undefined || value === "0x") return undefined;
-  const isHex =
-    typeof value === "string" &&
-    value.length <= MAX_SIGNATURE_CHARS &&
-    /^0x([0-9a-fA-F]{2})+$/.test(value);
-  return isHex ? (value.toLowerCase() as Hex) : "wrong";
+  return isBytes(value) ? (value.toLowerCase() as Hex) : "wrong";
 }
