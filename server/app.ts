@@ -21,6 +21,7 @@ import auth from "./plugins/auth/index.ts";
 import audit from "./plugins/audit/index.ts";
 import owners from "./plugins/owners/index.ts";
 import orders from "./plugins/orders/index.ts";
+import channels from "./plugins/channels/index.ts";
 import custody from "./plugins/custody/index.ts";
 import guardrails from "./plugins/guardrails/index.ts";
 import agents from "./plugins/agents/index.ts";
@@ -92,6 +93,7 @@ const MODULES = [
   activity,
   notifications,
   facilitator,
+  channels,
   merchants,
   listings,
   x402Client,

@@ -211,6 +211,8 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     masterKeys,
     masterKeyActive,
     relayerPrivateKeys: env.RELAYER_PRIVATE_KEYS,
+    /** Signs claims and refunds of payment channels for merchants. */
+    receiverAuthorizerKey: env.RECEIVER_AUTHORIZER_KEY,
     /** Keys of gas-paying accounts (relayers) in a KMS. */
     relayerKmsKeys: env.RELAYER_KMS_KEYS,
     /** The socket of the custody process, which holds the master keys. */

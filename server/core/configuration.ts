@@ -7,7 +7,7 @@ import { readTrust } from "./client-address.ts";
 import { databaseUrl } from "./database-settings.ts";
 import { readGasBudget } from "./gas.ts";
 import { mailFrom, smtpUrl } from "./mail-settings.ts";
-import { readKmsKeys, readMasterKeys, readPrivateKeys } from "./master-keys.ts";
+import { readKmsKeys, readMasterKeys, readPrivateKey, readPrivateKeys } from "./master-keys.ts";
 import { readMerchants } from "./merchant-settings.ts";
 import { parsePayable } from "./money.ts";
 import { LOCAL_CHAIN_ID, readEndpoints, readNetworks } from "./network-settings.ts";
@@ -204,6 +204,15 @@ const KEYS = {
       "Accounts that pay gas whose keys are in AWS KMS (`ECC_SECG_P256K1`), by id or ARN; beside or instead of `RELAYER_PRIVATE_KEYS`.",
     who: "an operator with a KMS.",
   }),
+  RECEIVER_AUTHORIZER_KEY: setting(
+    formed("0x and 64 hexadecimal digits, a valid private key", readPrivateKey),
+    {
+      secret: true,
+      meaning:
+        "The key that signs claims and refunds of payment channels for merchants in `MERCHANTS`. Channels name its address for good: keep it ([keys](../operations/keys.md)).",
+      who: "an operator whose merchants leave claims to this facilitator.",
+    },
+  ),
   CUSTODY_SOCKET: setting(
     formed("an absolute path of at most 100 bytes, which is all that some systems allow", (path) =>
       /^\/[^\0]+$/.test(path) && Buffer.byteLength(path) <= 100 ? path : undefined,

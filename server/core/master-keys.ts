@@ -1,5 +1,6 @@
 /** The keys that wrap the agents' wallet keys, and the keys of the accounts that pay gas. */
 import { hasTwice, listed, valid } from "./setting.ts";
+import { isPrivateKey } from "./signatures.ts";
 
 /** 32 bytes in this process, or a key that never leaves the KMS that is named. */
 export type MasterKey =
@@ -55,6 +56,12 @@ export function readPrivateKeys(text: string): `0x${string}`[] {
     reasons.push("must list 0x-prefixed 32-byte keys");
   if (hasTwice(keys.map((key) => key.toLowerCase()))) reasons.push("lists a key twice");
   return valid(keys, reasons);
+}
+
+export function readPrivateKey(text: string): Uint8Array | undefined {
+  if (!/^0x[0-9a-fA-F]{64}$/.test(text)) return undefined;
+  const key = Buffer.from(text.slice(2), "hex");
+  return isPrivateKey(key) ? key : undefined;
 }
 
 export function readKmsKeys(text: string): string[] {

@@ -5,6 +5,7 @@
  */
 import fp from "fastify-plugin";
 import type { Retention } from "../config.ts";
+import { IS_PAYMENT } from "./db/payments-only.ts";
 import type { Sql } from "./db/pool.ts";
 
 /** In small batches, so that no lock is held for long. */
@@ -48,23 +49,26 @@ const SIGNED_BYTES = `
   UPDATE relayer_transactions t SET calldata = '' FROM old
    WHERE t.chain_id = old.chain_id AND t.lane_address = old.lane_address AND t.nonce = old.nonce`;
 
-/** The all-time totals are kept. */
+/**
+ * The all-time totals are kept. A claim, settle or refund of channels never expires: the contract's state refuses or
+ * answers every repeat.
+ */
 const FACILITATED = `
   WITH gone AS (
     DELETE FROM settlements WHERE kind = 'facilitated' AND ctid = ANY (ARRAY(
       SELECT ctid FROM settlements
        WHERE kind = 'facilitated' AND status IN ('settled', 'failed', 'expired')
          AND created_at < now() - make_interval(hours => $1)
-         AND valid_before < extract(epoch FROM now() - interval '1 day')
+         AND (valid_before < extract(epoch FROM now() - interval '1 day') OR NOT ${IS_PAYMENT})
        ORDER BY created_at LIMIT $2))
-    RETURNING from_address, chain_id, asset, nonce, status, value),
+    RETURNING from_address, chain_id, asset, nonce, status, value, terms),
   carried AS (
     DELETE FROM settlement_transactions i USING gone
      WHERE i.from_address = gone.from_address AND i.chain_id = gone.chain_id AND i.asset = gone.asset
        AND i.nonce = gone.nonce),
   kept AS (
     INSERT INTO facilitator_past AS past (chain_id, settled, volume)
-    SELECT chain_id, count(*), sum(value) FROM gone WHERE status = 'settled' GROUP BY chain_id
+    SELECT chain_id, count(*), sum(value) FROM gone WHERE status = 'settled' AND ${IS_PAYMENT} GROUP BY chain_id
     ON CONFLICT (chain_id) DO UPDATE
        SET settled = past.settled + EXCLUDED.settled, volume = past.volume + EXCLUDED.volume)
   SELECT 1 FROM gone`;

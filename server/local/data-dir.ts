@@ -2,6 +2,7 @@
 import { mkdirSync, statSync } from "node:fs";
 import { open, rename, readFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { isRecord } from "../core/foreign-text.ts";
 import { lockDataDir } from "./data-dir-lock.mjs";
 import { plainly, StartError } from "./start-error.ts";
 import { randomBytes } from "node:crypto";
@@ -65,6 +66,7 @@ const SecretsSchema = Type.Object({
   masterKeyActive: Type.String({ minLength: 1 }),
   faucetPrivateKey: PrivateKey,
   demoOwnerPrivateKey: PrivateKey,
+  receiverAuthorizerKey: PrivateKey,
 });
 
 export type Secrets = Static<typeof SecretsSchema>;
@@ -77,16 +79,29 @@ export async function loadSecrets(dataDir: string): Promise<Secrets> {
   });
   if (text === undefined) {
     const made = makeSecrets();
-    await writeFileAtomic(path, `${JSON.stringify(made, null, 2)}\n`, 0o600);
+    await writeSecrets(path, made);
     return made;
   }
   const parsed = parseJson(text);
   if (Value.Check(SecretsSchema, parsed)) return parsed;
+  // A file of a release that did not have this key yet.
+  const completed = isRecord(parsed) && { ...newerSecrets(), ...parsed };
+  if (Value.Check(SecretsSchema, completed)) {
+    await writeSecrets(path, completed);
+    return completed;
+  }
   // Never replaced: without the old master key the agents' wallets are lost.
   throw new StartError(
     `${path} is damaged. Restore it, or start fresh with: npm run reset (deletes the local data).`,
   );
 }
+
+const writeSecrets = (path: string, secrets: Secrets): Promise<void> =>
+  writeFileAtomic(path, `${JSON.stringify(secrets, null, 2)}\n`, 0o600);
+
+const newerSecrets = (): Pick<Secrets, "receiverAuthorizerKey"> => ({
+  receiverAuthorizerKey: generatePrivateKey(),
+});
 
 function makeSecrets(): Secrets {
   return {
@@ -96,6 +111,7 @@ function makeSecrets(): Secrets {
     masterKeyActive: "local-1",
     faucetPrivateKey: generatePrivateKey(),
     demoOwnerPrivateKey: generatePrivateKey(),
+    ...newerSecrets(),
   };
 }
 

@@ -1,6 +1,7 @@
 // Local mode: starts what a fresh clone needs besides the server itself, a real Postgres, a real chain and keys.
 import { resolve } from "node:path";
 import { Client } from "pg";
+import { hexToBytes } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
 import { LOCAL_CHAIN_ID, missingServices, type Config, type NetworkConfig } from "../config.ts";
 import { startLocalChain, type LocalChain } from "./chain.ts";
@@ -28,6 +29,8 @@ export interface LocalWorld {
   masterKeyActive: string;
   faucetPrivateKey: `0x${string}`;
   demoOwnerPrivateKey: `0x${string}`;
+  /** Signs for merchants with payment channels. */
+  receiverAuthorizerKey: `0x${string}`;
   /** See LocalChain.lostFromBlock. */
   lostFromBlock?: number;
   stop(): Promise<void>;
@@ -61,6 +64,7 @@ export async function startLocalWorld(options: LocalWorldOptions): Promise<Local
       masterKeyActive: secrets.masterKeyActive,
       faucetPrivateKey: secrets.faucetPrivateKey,
       demoOwnerPrivateKey: secrets.demoOwnerPrivateKey,
+      receiverAuthorizerKey: secrets.receiverAuthorizerKey,
       stop,
     };
   } catch (error) {
@@ -171,6 +175,7 @@ export function withFacts(config: Config, world: WorldFacts): Config {
     databaseUrl: config.databaseUrl ?? world.databaseUrl,
     networks: [reachable(first), ...others.map(reachable)],
     relayerPrivateKeys: world.relayerPrivateKeys,
+    receiverAuthorizerKey: config.receiverAuthorizerKey ?? hexToBytes(world.receiverAuthorizerKey),
     masterKeys: keys.masterKeys,
     masterKeyActive: keys.masterKeyActive,
     // Faucet and demo wallet exist only with play money.

@@ -65,6 +65,12 @@ export const PaymentBody = Type.Object(
   Loose,
 );
 
+const Extra = Optional(
+  Type.Record(Type.String(), Type.Unknown(), {
+    description: "What the scheme adds: for `batch-settlement`, the channel's state on the chain",
+  }),
+);
+
 export const VerifyAnswer = Type.Object({
   isValid: Type.Boolean(),
   payer: Optional(AddressOutput),
@@ -72,6 +78,7 @@ export const VerifyAnswer = Type.Object({
   error: Optional(Type.String({ description: "A sentence for people" })),
   invalidReason: Optional(Type.String({ description: "The protocol's reason code" })),
   invalidMessage: Optional(Type.String()),
+  extra: Extra,
 });
 export type VerifyAnswer = Static<typeof VerifyAnswer>;
 
@@ -93,6 +100,7 @@ export const SettleAnswer = Type.Object({
   errorReason: Optional(Type.String({ description: "The protocol's reason code" })),
   errorMessage: Optional(Type.String()),
   error: Optional(Type.String({ description: "A sentence for people" })),
+  extra: Extra,
 });
 export type SettleAnswer = Static<typeof SettleAnswer>;
 

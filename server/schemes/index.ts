@@ -4,6 +4,8 @@ import type { AuthorizationRef, SchemeTerms } from "../core/authorization.ts";
 import { isRecord } from "../core/foreign-text.ts";
 import type { NetworkFacts } from "../core/networks.ts";
 import { allowance } from "./allowance/index.ts";
+import { channelEip3009, channelPermit2 } from "./batch-settlement/deposit.ts";
+import * as orders from "./batch-settlement/orders.ts";
 import { exactEip3009 } from "./exact-eip3009/index.ts";
 import { exactPermit2 } from "./exact-permit2/index.ts";
 import { unknown } from "./unknown.ts";
@@ -14,6 +16,7 @@ import {
   refuse,
   splitPayload,
   type CheckContext,
+  type Facilitated,
   type ReadPayment,
   type Relaying,
   type Scheme,
@@ -38,10 +41,7 @@ export { AUTHORIZATION_CANCELED, AUTHORIZATION_USED, TRANSFER } from "./exact-ei
 export const SCHEMES: readonly [Scheme, ...Scheme[]] = [exactEip3009, exactPermit2, upto];
 
 /** By the terms stored with a payment; EIP-3009 payments have none. */
-const BY_TERMS: Record<Exclude<SchemeTerms["scheme"], "allowance">, Scheme> = {
-  "exact-permit2": exactPermit2,
-  upto,
-};
+const BY_TERMS = { "exact-permit2": exactPermit2, upto };
 
 /** One of each name, for the facilitator's announcement. */
 export const ANNOUNCED_SCHEMES: readonly Scheme[] = SCHEMES.filter(
@@ -64,17 +64,28 @@ export function findScheme(
 /** The scheme of a payment that we sign or have stored. */
 export function paymentSchemeOf({ terms }: Pick<AuthorizationRef, "terms">): Scheme {
   if (!terms) return exactEip3009;
-  if (terms.scheme === "allowance") throw new Error("an allowance is no payment");
-  return BY_TERMS[terms.scheme];
+  const scheme = (BY_TERMS as Partial<Record<string, Scheme>>)[terms.scheme];
+  if (!scheme) throw new Error(`${terms.scheme} is no payment of a wallet`);
+  return scheme;
 }
 
-const RELAYED: Readonly<Record<string, Relaying>> = { ...BY_TERMS, allowance };
+const RELAYED: Readonly<Record<string, Relaying & Pick<Facilitated, "diagnosisCalls">>> = {
+  ...BY_TERMS,
+  allowance,
+  "channel-eip3009": channelEip3009,
+  "channel-permit2": channelPermit2,
+  "channel-claim": orders.claim,
+  "channel-settle": orders.settle,
+  "channel-refund": orders.refund,
+} satisfies Record<SchemeTerms["scheme"], Relaying>;
 
 /** The schemes of stored authorizations with terms that this release can relay. */
 export const KNOWN_TERMS: readonly string[] = Object.keys(RELAYED);
 
-/** How any signed authorization is relayed and proven, payments and allowances. */
-export const schemeOf = ({ terms }: AuthorizationRef): Relaying =>
+/** How any signed authorization is relayed and proven: payments, allowances, and what is done with channels. */
+export const schemeOf = ({
+  terms,
+}: AuthorizationRef): Relaying & Pick<Facilitated, "diagnosisCalls"> =>
   terms ? (RELAYED[terms.scheme] ?? unknown) : exactEip3009;
 
 /** All contracts that take money from wallets by an allowance. */

@@ -20,7 +20,7 @@ import { parseAtomic } from "../core/money.ts";
 
 /** A payment as presented by a caller: parsed, not verified yet. Addresses in lower case. */
 export interface Payment {
-  readonly scheme: Scheme;
+  readonly scheme: Facilitated;
   readonly version: 1 | 2;
   readonly network: NetworkFacts;
   /** As the caller wrote it; the response repeats it. */
@@ -87,7 +87,7 @@ export interface CheckContext {
 }
 
 /** Used by the facilitator's checker. */
-interface Checking<Read extends Payment> {
+export interface Checking<Read extends Payment> {
   /** For a scheme that is not the first of its name: whether the payload is for this one. */
   recognizes?(parts: PresentedParts): boolean;
   read(parts: PresentedParts, checkContext: CheckContext): ReadPayment<Read>;
@@ -125,6 +125,8 @@ export interface TransferPlan {
   readonly deployment: Deployment | undefined;
   /** Upper bound for the gas of one such call with a plain key, alone or in a batch. */
   readonly keyGas: bigint;
+  /** What a call with several parts may use in addition, above the cap of one payment's gas. */
+  readonly moreGas?: bigint;
   /** The contract accepts it only from this account: it is sent alone, and only by that lane. */
   readonly sender?: Address | undefined;
 }
@@ -160,6 +162,8 @@ export interface RevertMeaning {
 /** Used by the checker's simulation and by the settlement engine, so that both use the same bytes. */
 export interface Relaying {
   planTransfer(authorization: SignedAuthorization): TransferPlan;
+  /** Who is paid in the end, where the money goes to a contract first: the payee of its gas budget. */
+  payeeOf?(authorization: Authorization): Address;
   /** Undefined if the contract accepts a cancellation only from the payer. */
   cancelCall?(key: Pick<SettlementKey, "asset" | "from" | "nonce">, signature: Hex): ContractCall;
   stateCall(ref: AuthorizationRef): ContractCall;
@@ -189,6 +193,9 @@ export interface Relaying {
   readonly reasonUsed: Reason;
   readonly reasonExpired: Reason;
 }
+
+/** What the facilitator needs of a scheme. */
+export interface Facilitated<Read extends Payment = Payment> extends Checking<Read>, Relaying {}
 
 /** A payment that a wallet is to make, before its scheme turns it into an authorization. */
 export interface WantedPayment {
@@ -323,6 +330,73 @@ export const REASONS = {
   erc20_approval_tx_failed: "The approval would not allow the payment.",
   erc20_approval_broadcast_failed: "The network rejected the approval's transaction.",
   gas_budget_exhausted: "The gas budget for this payment is used up for now. Try later.",
+  invalid_batch_settlement_evm_scheme:
+    "Only the scheme `batch-settlement` is supported for this payment.",
+  invalid_batch_settlement_evm_network_mismatch:
+    "The payment and the requirements name different networks.",
+  invalid_batch_settlement_evm_payload_type:
+    "The payload must be a deposit, a voucher, a claim, a settle or a refund, as the request allows.",
+  invalid_batch_settlement_evm_channel_id_mismatch:
+    "The channel's id is not that of its configuration.",
+  invalid_batch_settlement_evm_receiver_mismatch: "The channel's receiver differs from payTo.",
+  invalid_batch_settlement_evm_receiver_authorizer_mismatch:
+    "The channel's receiver authorizer differs from extra.receiverAuthorizer.",
+  invalid_batch_settlement_evm_token_mismatch:
+    "The channel's token differs from the required asset.",
+  invalid_batch_settlement_evm_withdraw_delay_mismatch:
+    "The channel's withdraw delay differs from extra.withdrawDelay.",
+  invalid_batch_settlement_evm_withdraw_delay_out_of_range:
+    "The channel's withdraw delay must be between 15 minutes and 30 days.",
+  invalid_batch_settlement_evm_voucher_signature:
+    "The signature is not a valid signature of the payer's authorizer for this voucher.",
+  invalid_batch_settlement_evm_channel_not_found: "There is no money in this channel.",
+  invalid_batch_settlement_evm_cumulative_exceeds_balance:
+    "The voucher's ceiling is above what is in the channel.",
+  invalid_batch_settlement_evm_cumulative_below_claimed:
+    "The voucher's ceiling is not above what was claimed already.",
+  invalid_batch_settlement_evm_insufficient_balance: "The payer's balance is below the deposit.",
+  invalid_batch_settlement_evm_missing_eip712_domain:
+    "extra.name and extra.version must name the token's EIP-712 domain.",
+  invalid_batch_settlement_evm_payload_authorization_valid_before:
+    "The deposit's authorization has expired, or expires within 6 seconds.",
+  invalid_batch_settlement_evm_payload_authorization_valid_after:
+    "The deposit's authorization is not valid yet.",
+  invalid_batch_settlement_evm_receive_authorization_signature:
+    "The signature is not a valid signature of the payer for this deposit.",
+  invalid_batch_settlement_evm_erc3009_authorization_required:
+    "The deposit has no EIP-3009 authorization.",
+  invalid_batch_settlement_evm_permit2_authorization_required:
+    "The deposit has no Permit2 authorization.",
+  invalid_batch_settlement_evm_permit2_invalid_spender:
+    "The payer did not sign for the Permit2 collector of channels.",
+  invalid_batch_settlement_evm_permit2_amount_mismatch:
+    "The permitted amount differs from the deposit.",
+  invalid_batch_settlement_evm_permit2_deadline_expired:
+    "The deposit's authorization has expired, or expires within 6 seconds.",
+  invalid_batch_settlement_evm_permit2_invalid_signature:
+    "The signature is not a valid signature of the payer for this deposit.",
+  invalid_batch_settlement_evm_permit2_allowance_required:
+    "The payer's token allowance for Permit2 is below the deposit.",
+  invalid_batch_settlement_evm_eip2612_amount_mismatch:
+    "The amount of the token's permit differs from the deposit.",
+  invalid_batch_settlement_evm_erc20_approval_unavailable:
+    "This facilitator does not send approvals for deposits. Sign the token's permit instead (eip2612GasSponsoring).",
+  invalid_batch_settlement_evm_rpc_read_failed:
+    "The channel's state could not be read now. Try again.",
+  invalid_batch_settlement_evm_deposit_simulation_failed: "The contract would refuse this deposit.",
+  invalid_batch_settlement_evm_deposit_transaction_failed: "The deposit failed on chain.",
+  invalid_batch_settlement_evm_claim_simulation_failed: "The contract would refuse this claim.",
+  invalid_batch_settlement_evm_claim_transaction_failed: "The claim failed on chain.",
+  invalid_batch_settlement_evm_settle_simulation_failed: "The contract would refuse this settle.",
+  invalid_batch_settlement_evm_settle_transaction_failed: "The settle failed on chain.",
+  invalid_batch_settlement_evm_nothing_to_settle: "Nothing is claimed that is not settled.",
+  invalid_batch_settlement_evm_refund_simulation_failed: "The contract would refuse this refund.",
+  invalid_batch_settlement_evm_refund_transaction_failed: "The refund failed on chain.",
+  invalid_batch_settlement_evm_refund_no_balance: "Nothing is left in the channel to refund.",
+  invalid_batch_settlement_evm_authorizer_address_mismatch:
+    "The channel names a different receiver authorizer.",
+  invalid_batch_settlement_evm_authorizer_not_configured:
+    "The receiver's authorizer did not sign, and this facilitator does not sign for this caller.",
   duplicate_settlement: "This payment was settled before for a different request.",
   settlement_pending:
     "The payment was sent and is not final yet. Send the same settle request again to get its outcome.",

@@ -5,6 +5,9 @@ import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
+import { toClientEvmSigner } from "@x402/evm";
+import { BatchSettlementEvmScheme } from "@x402/evm/batch-settlement/client";
+import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
 import t from "tap";
 import { freePort } from "../../server/local/free-port.ts";
 import { testAccount } from "../helpers/chain.ts";
@@ -65,10 +68,58 @@ t.test("a paid Express API with this facilitator, and a stock client that pays i
   t.match(stdout, /^200 \{"sky":"clear"\}/);
 });
 
+t.test("a paid API with payment channels claims and settles when it stops", async (t) => {
+  const [port, receiver] = [await freePort(), testAccount(6).address];
+  const api = spawn(
+    process.execPath,
+    [`--import=${import.meta.resolve("tsx")}`, path("paid-channels.ts")],
+    {
+      cwd: t.testdir(),
+      env: {
+        ...process.env,
+        PORT: String(port),
+        PAY_TO: receiver,
+        AUTHORIZER_KEY: testAccount(7).privateKey,
+        FACILITATOR_URL: `${baseUrl}/api/x402`,
+      },
+      stdio: ["ignore", "inherit", "inherit"],
+    },
+  );
+  const ended = once(api, "exit");
+  t.teardown(async () => {
+    api.kill("SIGKILL");
+    await ended;
+  });
+  const url = `http://localhost:${port}/words`;
+  await until(
+    () =>
+      fetch(url).then(
+        ({ status }) => status === 402,
+        () => false,
+      ),
+    30_000,
+  );
+  const payer = testAccount(8);
+  await chain.mint(payer.address, 1_000_000n);
+  const asset = chain.usdc;
+  const network = `eip155:${chain.chainId}` as const;
+  const client = new x402Client()
+    .register(network, new BatchSettlementEvmScheme(toClientEvmSigner(payer, chain.publicClient)))
+    .setSpendControls({ allowedAssets: [{ network, asset, maxAmountPerPayment: "1000000" }] });
+  const pay = wrapFetchWithPayment(fetch, client);
+  for (const request of ["deposit", "voucher"])
+    t.match(await (await pay(url)).json(), { words: "plain" }, request);
+  t.equal(await chain.usdcOf(receiver), 0n);
+  api.kill("SIGTERM");
+  t.same(await ended, [0, null]);
+  t.equal(await chain.usdcOf(receiver), 1_400n);
+});
+
 const SHOWN_ON = {
   "agent.ts": "docs/tutorials/first-agent.md",
   "paid-express.ts": "docs/tutorials/first-paid-api.md",
   "pay-on-arc.ts": "docs/how-to/sell-with-stock-middleware.md",
+  "paid-channels.ts": "docs/how-to/sell-through-payment-channels.md",
   "paid-joke.ts": "docs/how-to/sell-with-our-paywall.md",
 };
 

@@ -2,6 +2,7 @@
 import { createServer, type IncomingMessage } from "node:http";
 import { x402Facilitator } from "@x402/core/facilitator";
 import { toFacilitatorEvmSigner } from "@x402/evm";
+import { BatchSettlementEvmScheme } from "@x402/evm/batch-settlement/facilitator";
 import { ExactEvmScheme } from "@x402/evm/exact/facilitator";
 import { UptoEvmScheme } from "@x402/evm/upto/facilitator";
 import { createWalletClient, defineChain, http, nonceManager, publicActions, type Hex } from "viem";
@@ -38,7 +39,8 @@ const signer = toFacilitatorEvmSigner({
 });
 const facilitator = new x402Facilitator()
   .register(`eip155:${chainId}`, new ExactEvmScheme(signer))
-  .register(`eip155:${chainId}`, new UptoEvmScheme(signer));
+  .register(`eip155:${chainId}`, new UptoEvmScheme(signer))
+  .register(`eip155:${chainId}`, new BatchSettlementEvmScheme(signer));
 
 const server = createServer((request, response) => {
   void answer(request).then(({ status, body }) =>

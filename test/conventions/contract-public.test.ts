@@ -96,6 +96,7 @@ t.test("the facilitator's capabilities and resources", async (t) => {
       scheme: exactly("upto"),
       extra: fields({ facilitatorAddress: address }),
     }),
+    "batch-settlement": fields({ ...common, scheme: exactly("batch-settlement") }),
   };
   const supported = (await get("/api/x402/supported")).json();
   holds(t, supported, fields({ extensions: listOf(text) }), "supported");

@@ -1,7 +1,17 @@
 // Goal: the facilitator's statistics match its work, and survive the end of a process.
 import t from "tap";
+import type { Address } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { readDays, readTotals } from "../../server/plugins/merchants/store.ts";
+import {
+  readAllTime,
+  readDayTotals,
+  readHours,
+  readRecent,
+} from "../../server/plugins/facilitator/store.ts";
 import { testApp } from "../helpers/app.ts";
+import { CHANNELS } from "../helpers/batch-settlement.ts";
+import { channelWorld } from "./channel-bodies.ts";
 import { post, signedPayment } from "./payments.ts";
 
 t.test("statistics", async (t) => {
@@ -59,3 +69,53 @@ t.test("statistics", async (t) => {
     amount: "0.25",
   });
 });
+
+t.test(
+  "of a payment channel, a deposit is a payment; claims, settles and refunds are not",
+  async (t) => {
+    const { app, chain, database } = await testApp(t);
+    const world = channelWorld(chain);
+    const seller = world.seller();
+    const channel = await world.newChannel(seller);
+    const settle = async (body: Awaited<ReturnType<typeof world.deposit>>) =>
+      t.match(await post(app, "settle", body), { success: true });
+    await settle(await world.deposit(seller, channel));
+    await settle(await world.claim(seller, [{ channel, total: 700n }]));
+    await settle(world.settle(seller));
+    await settle(await world.refund(seller, channel, { amount: 9_300n }));
+    const { rows } = await database.pool.query<{ kind: string; scheme: string }>(
+      "SELECT kind, terms->>'scheme' AS scheme FROM settlements ORDER BY created_at",
+    );
+    t.same(
+      rows,
+      ["eip3009", "claim", "settle", "refund"].map((what) => ({
+        kind: "facilitated",
+        scheme: `channel-${what}`,
+      })),
+    );
+    const { prisma } = app;
+    t.match(await readDayTotals(prisma), { settled: 1, failed: 0, volume: 10_000n });
+    t.match((await readHours(prisma)).at(-1), { settled: 1, failed: 0, volume: 10_000n });
+    t.same(await readAllTime(prisma), { settled: 1, volume: 10_000n });
+    const recent = await readRecent(prisma, 20);
+    t.equal(recent.length, 1);
+    t.match(recent, [
+      {
+        status: "settled",
+        kind: "facilitated",
+        chainId: BigInt(chain.chainId),
+        fromAddress: channel.payer.address.toLowerCase(),
+        toAddress: CHANNELS.toLowerCase(),
+        value: 10_000n,
+        txHash: /^0x[0-9a-f]{64}$/,
+        createdAt: Date,
+        settledAt: Date,
+      },
+    ]);
+    // What reached the receiver came from the contract, and is no payment of anybody in its list.
+    const address = seller.receiver.toLowerCase() as Address;
+    const payee = { id: "own_receiver", address, chainId: 0 };
+    t.match(await readTotals(prisma, payee, 1), { settled: 0, pending: 0, failed: 0, volume: 0n });
+    t.match(await readDays(prisma, payee, 1), [{ settled: 0, failed: 0, volume: 0n }]);
+  },
+);

@@ -68,7 +68,7 @@ import {
   type Step,
   type WorldModel,
 } from "./channel-model.ts";
-import { stockSeller } from "./stock-channels.ts";
+import { stockSeller } from "../helpers/stock-channels.ts";
 
 const artifactOf = (path: string) =>
   JSON.parse(readFileSync(new URL(path, import.meta.url), "utf8")) as {

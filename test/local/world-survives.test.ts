@@ -138,11 +138,34 @@ t.test("a restart keeps rows, balances, receipts, logs, keys and the chain's por
   t.ok(logs.some((log) => log.transactionHash === hash));
   t.ok((await reader(second).getBlockNumber()) >= receipt.blockNumber);
   t.equal(second.lostFromBlock, undefined);
-  for (const key of ["rpcUrl", "relayerPrivateKeys", "masterKeys", "demoOwnerPrivateKey"] as const)
+  const kept = ["relayerPrivateKeys", "masterKeys", "demoOwnerPrivateKey", "receiverAuthorizerKey"];
+  for (const key of ["rpcUrl", ...kept] as (keyof LocalWorld)[])
     t.same(second[key], first[key], `the same ${key}`);
   const nowSeconds = BigInt(Math.floor(Date.now() / 1000));
   const block = await reader(second).getBlock();
   t.ok(nowSeconds - block.timestamp < 5n, "the chain's clock is the wall clock");
+});
+
+t.test("a key that is newer than the folder is added to its secrets, once", async (t) => {
+  const dir = dataDir(t);
+  const path = join(dir, "secrets.json");
+  const none = { postgres: false, chain: false };
+  const restart = async () => {
+    const world = await start(t, dir, none);
+    await world.stop();
+    return Object.fromEntries(Object.entries(world).filter(([key]) => key.endsWith("Key")));
+  };
+  const before = await restart();
+  const { receiverAuthorizerKey, ...older } = JSON.parse(readFileSync(path, "utf8"));
+  t.equal(receiverAuthorizerKey, before["receiverAuthorizerKey"]);
+  writeFileSync(path, JSON.stringify(older));
+  const after = await restart();
+  t.match(after, { ...before, receiverAuthorizerKey: /^0x[0-9a-f]{64}$/ });
+  t.match(JSON.parse(readFileSync(path, "utf8")), older);
+  t.equal(statSync(path).mode & 0o777, 0o600);
+  t.same(await restart(), after);
+  writeFileSync(path, JSON.stringify({ receiverAuthorizerKey }));
+  await t.rejects(start(t, dir, none), { message: /secrets\.json is damaged/ });
 });
 
 t.test("a second start on the same folder is refused in one line", async (t) => {

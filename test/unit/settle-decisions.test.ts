@@ -172,6 +172,7 @@ function settlerWith(given: Scene = {}) {
   };
   const made = new Settler({
     checker,
+    ownSchemes: [],
     settlement: settlement as Settlement,
     store: {
       find: async () => given.known ?? (isChecked ? given.racedToTheEnd : undefined),

@@ -246,7 +246,7 @@ t.test("each scheme under its name", async (t) => {
   t.equal(schemeOf(ref({ scheme: "upto", maximum: "1", facilitator: from })), upto);
   const allowance = ref({ scheme: "allowance", count: "0" });
   t.not(SCHEMES.includes(schemeOf(allowance) as never), true);
-  t.throws(() => paymentSchemeOf(allowance), /an allowance is no payment/);
+  t.throws(() => paymentSchemeOf(allowance), /allowance is no payment of a wallet/);
   t.same(SPENDERS, [PERMIT2]);
   t.same(
     SCHEMES.map(({ versions, spender }) => [versions, spender]),

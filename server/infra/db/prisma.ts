@@ -5,7 +5,8 @@ import { toJsonb } from "../../core/foreign-text.ts";
 import type { Pool } from "./pool.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
 
-export type { Prisma, PrismaClient };
+export { Prisma };
+export type { PrismaClient };
 /** For stores: the client, or the handle inside `prisma.$transaction(async (tx) => ...)`. */
 export type Db = Prisma.TransactionClient;
 

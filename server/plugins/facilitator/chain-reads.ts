@@ -19,7 +19,7 @@ import {
   tagOf,
 } from "../../infra/chain/contracts.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
-import { paymentSchemeOf, schemeOf } from "../../schemes/index.ts";
+import { schemeOf } from "../../schemes/index.ts";
 import type { Diagnosis, PayerApproval } from "../../schemes/scheme.ts";
 import { DEPLOYMENT_GAS } from "../../core/signatures.ts";
 
@@ -223,7 +223,7 @@ export class ChainPaymentReads {
 
   async #diagnoseTogether(authorizations: SignedAuthorization[]): Promise<Diagnosis[]> {
     const calls = authorizations.map((authorization) => {
-      const scheme = paymentSchemeOf(authorization);
+      const scheme = schemeOf(authorization);
       return [
         { target: authorization.asset, data: balanceOf(authorization.from) },
         scheme.stateCall(authorization),

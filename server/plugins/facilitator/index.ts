@@ -18,13 +18,14 @@ import {
   FacilitatorStats,
 } from "../../schemas/facilitator.ts";
 import { ANNOUNCED_SCHEMES, SCHEMES } from "../../schemes/index.ts";
+import type { Payment } from "../../schemes/scheme.ts";
 import type { Settlement } from "../settlement/types.ts";
 import { ChainPaymentReads } from "./chain-reads.ts";
 import { PayerApprovals } from "./payer-approval.ts";
-import { Settler, type SettleOptions } from "./settle.ts";
+import { Settler, type OwnScheme, type PresentedPayment, type SettleOptions } from "./settle.ts";
 import stats, { type Outcomes, type RefusalListener } from "./stats.ts";
 import { settleStore } from "./store.ts";
-import { PaymentChecker, verify, type CheckResult } from "./verify.ts";
+import { PaymentChecker, verify, type PaymentResult } from "./verify.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -52,21 +53,24 @@ export default fp(
     const { networks } = config;
     const relayers = app.relayers.map(({ address }) => address);
     const outcomes = app.facilitatorOutcomes;
+    const reads = new Map(
+      chains.all.map(({ rpc, network }) => [
+        network.chainId,
+        new ChainPaymentReads(rpc, network, config.gasCapPerItem),
+      ]),
+    );
     const checker = new PaymentChecker({
       networks,
       relayers,
-      reads: new Map(
-        chains.all.map(({ rpc, network }) => [
-          network.chainId,
-          new ChainPaymentReads(rpc, network, config.gasCapPerItem),
-        ]),
-      ),
+      reads,
       factories: config.erc6492Factories,
       minPaymentAtomic: config.minPaymentAtomic,
       nowSeconds: () => BigInt(Math.floor(Date.now() / 1000)),
     });
+    const ownSchemes: OwnScheme[] = [];
     const settler = new Settler({
       checker,
+      ownSchemes,
       settlement,
       store: settleStore(app.pool, settlement),
       payerApprovals: new PayerApprovals({
@@ -84,6 +88,8 @@ export default fp(
       publicUrl: config.publicUrl,
       relayers,
       checker,
+      reads,
+      ownSchemes,
       settler,
       settlement,
       outcomes,
@@ -105,6 +111,9 @@ interface FacilitatorDeps {
   publicUrl: string;
   relayers: readonly Address[];
   checker: PaymentChecker;
+  /** By chain id. */
+  reads: ReadonlyMap<number, ChainPaymentReads>;
+  ownSchemes: OwnScheme[];
   settler: Settler;
   settlement: Pick<Settlement, "find">;
   outcomes: Outcomes;
@@ -123,13 +132,36 @@ class Facilitator {
     this.#deps = deps;
   }
 
+  /** A module that serves another scheme, whose payloads are not all payments. */
+  addScheme(scheme: OwnScheme): void {
+    this.#deps.ownSchemes.push(scheme);
+  }
+
   verify(body: unknown): Promise<VerifyAnswer> {
-    return verify(body, this.#deps);
+    const { checker, ownSchemes } = this.#deps;
+    const own = ownSchemes.find((scheme) => scheme.handles(body));
+    return verify(body, { ...this.#deps, checker: own ?? checker });
   }
 
   /** The full check result for callers in this process, with the signature as it would be relayed. */
-  check(body: unknown): Promise<CheckResult> {
+  check(body: unknown): Promise<PaymentResult> {
     return this.#deps.checker.check(body);
+  }
+
+  /** For modules that read their payments themselves. */
+  checkPayment(payment: Payment): Promise<PaymentResult> {
+    return this.#deps.checker.checkPayment(payment);
+  }
+
+  settlePayment(presented: PresentedPayment): Promise<SettleAnswer> {
+    return this.#deps.settler.settlePayment(presented);
+  }
+
+  /** What the chain says about payers and their signatures. */
+  readsOf({ chainId }: NetworkFacts): ChainPaymentReads {
+    const reads = this.#deps.reads.get(chainId);
+    if (!reads) throw new Error(`chain ${chainId} is not configured`);
+    return reads;
   }
 
   settle(body: unknown, options?: SettleOptions): Promise<SettleAnswer> {
@@ -214,10 +246,17 @@ class Facilitator {
         const extra = scheme.supportedExtra?.(relayers);
         return { x402Version, scheme: scheme.name, network, ...(extra && { extra }) };
       });
+    const ownKinds = (network: NetworkFacts) =>
+      this.#deps.ownSchemes.flatMap((scheme) => {
+        const extra = scheme.announced(network);
+        const kind = { x402Version: 2, scheme: scheme.name, network: network.id };
+        return extra ? [{ ...kind, ...(Object.keys(extra).length > 0 && { extra }) }] : [];
+      });
     return {
-      kinds: networks.flatMap(({ id, v1Name }) => [
-        ...kinds(2, id),
-        ...(v1Name === undefined ? [] : kinds(1, v1Name)),
+      kinds: networks.flatMap((network) => [
+        ...kinds(2, network.id),
+        ...ownKinds(network),
+        ...(network.v1Name === undefined ? [] : kinds(1, network.v1Name)),
       ]),
       extensions: ["bazaar", ...extensionsOn(networks)],
       signers: { "eip155:*": [...relayers] },

@@ -10,7 +10,7 @@ import { classifyChainError } from "../../infra/chain/errors.ts";
 import { readNonce } from "../../infra/chain/contracts.ts";
 import type { ChainClient, Chains } from "../../infra/chain/index.ts";
 import { refuse, type Payment, type PayerApproval, type Refusal } from "../../schemes/scheme.ts";
-import type { CheckResult, PaymentChecker } from "./verify.ts";
+import type { PaymentResult, PaymentChecker } from "./verify.ts";
 
 interface PayerApprovalsDeps {
   checker: Pick<PaymentChecker, "checkPayment">;
@@ -45,7 +45,7 @@ export class PayerApprovals {
     payment: Payment,
     payerApproval: PayerApproval,
     timeoutMs: number,
-  ): Promise<CheckResult> {
+  ): Promise<PaymentResult> {
     const { payer } = payment;
     const chain = this.#deps.chains.byChainId(payment.network.chainId);
     if (!chain) throw new Error(`chain ${payment.network.chainId} is not configured`);
@@ -96,7 +96,7 @@ export class PayerApprovals {
     }
   }
 
-  async #checkAgain(chain: ChainClient, payment: Payment): Promise<CheckResult> {
+  async #checkAgain(chain: ChainClient, payment: Payment): Promise<PaymentResult> {
     for (let look = 1; ; look += 1) {
       const checked = await this.#deps.checker.checkPayment(payment);
       if (checked.isValid && !checked.payerApproval) return checked;

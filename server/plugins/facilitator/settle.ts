@@ -9,6 +9,7 @@ import { createHash } from "node:crypto";
 import type { FastifyBaseLogger } from "fastify";
 import { newId } from "../../core/ids.ts";
 import { unwrapSignature } from "../../core/signatures.ts";
+import type { NetworkFacts } from "../../core/networks.ts";
 import { ApiError } from "../../errors.ts";
 import { linkTrace, traced } from "../../infra/tracing.ts";
 import type { SettleAnswer } from "../../schemas/facilitator.ts";
@@ -26,7 +27,7 @@ import type { PayerApprovals } from "./payer-approval.ts";
 import { resourceIn } from "./resource.ts";
 import type { Outcomes } from "./stats.ts";
 import type { SettleStore } from "./store.ts";
-import type { Approved, PaymentChecker } from "./verify.ts";
+import type { Approved, CheckResult, PaymentChecker, PaymentResult } from "./verify.ts";
 
 export interface SettleOptions {
   idempotencyKey?: string | undefined;
@@ -38,8 +39,19 @@ export interface SettleOptions {
   isGone?: () => boolean;
 }
 
+/** A scheme whose payloads are not all payments: payment channels. */
+export interface OwnScheme {
+  readonly name: string;
+  handles(body: unknown): boolean;
+  check(body: unknown): Promise<CheckResult>;
+  settle(body: unknown, options: SettleOptions): Promise<SettleAnswer>;
+  /** The `extra` of the kind that the facilitator announces on this network; undefined where it is not served. */
+  announced(network: NetworkFacts): Record<string, unknown> | undefined;
+}
+
 interface SettlerDeps {
   checker: PaymentChecker;
+  ownSchemes: readonly OwnScheme[];
   settlement: Settlement;
   store: SettleStore;
   payerApprovals: Pick<PayerApprovals, "submit">;
@@ -57,7 +69,17 @@ interface SettleRequest {
   payment: Payment;
   caller: Caller;
   options: SettleOptions;
+  /** Checked on the chain before it is accepted. */
+  check(): Promise<PaymentResult>;
+  /** Its success unlocks nothing by itself, so any caller may get it, any number of times. */
+  isFreeToReturn: boolean;
 }
+
+/** A payment that another scheme's module has read. */
+export type PresentedPayment = Pick<
+  SettleRequest,
+  "body" | "payment" | "options" | "check" | "isFreeToReturn"
+>;
 
 type Acceptance =
   /** This request created the settlement, or attached an agent's own one. */
@@ -99,16 +121,25 @@ export class Settler {
   }
 
   async #settle(body: unknown, options: SettleOptions): Promise<SettleAnswer> {
-    const { checker, payerApprovals, waitMs } = this.#deps;
+    const { checker, ownSchemes } = this.#deps;
+    const own = ownSchemes.find((scheme) => scheme.handles(body));
+    if (own) return own.settle(body, options);
     const read = checker.read(body, "settle");
     if (!read.isValid) return refusal(networkNameOf(body), read);
     const { payment } = read;
-    const request: SettleRequest = { body, payment, caller: callerOf(body, options), options };
+    const check = () => checker.checkPayment(payment);
+    return this.settlePayment({ body, payment, options, check, isFreeToReturn: false });
+  }
+
+  async settlePayment(presented: PresentedPayment): Promise<SettleAnswer> {
+    const { payerApprovals, waitMs } = this.#deps;
+    const { body, payment, options } = presented;
+    const request: SettleRequest = { ...presented, caller: callerOf(body, options) };
 
     const known = await this.#find(payment);
     if (known) return this.#repeat(request, known);
 
-    const checked = await traced("facilitator.check", {}, () => checker.checkPayment(payment));
+    const checked = await traced("facilitator.check", {}, () => request.check());
     if (!checked.isValid) return this.#refuse(request, checked);
     // Nothing was used of the signed maximum: nothing is sent, and nothing is stored.
     if (payment.amountAtomic === 0n) return nothingToSettle(payment);
@@ -206,11 +237,12 @@ export class Settler {
    * The same row is requeued, so a concurrent request creates no second settlement.
    */
   async #tryAgain(
-    { payment, caller }: SettleRequest,
+    request: SettleRequest,
     known: SettlementRow,
   ): Promise<SettlementRow | undefined> {
+    const { payment, caller } = request;
     if (!known.mayTryAgain || !isLikeFirst(known, caller)) return undefined;
-    const checked = await this.#deps.checker.checkPayment(payment);
+    const checked = await request.check();
     if (!checked.isValid || checked.payerApproval) return undefined;
     await this.#admit(checked);
     return this.#deps.settlement.tryAgain(payment.authorization);
@@ -258,10 +290,11 @@ export class Settler {
    * is returned: if the process dies in between, no caller gets it again, because it may have arrived.
    */
   async #claimSuccess(
-    { caller, options }: SettleRequest,
+    { caller, options, isFreeToReturn }: SettleRequest,
     row: SettlementRow,
     standBackUntilMs: number,
   ): Promise<boolean> {
+    if (isFreeToReturn) return true;
     const { store } = this.#deps;
     if (options.isGone?.() || !isLikeFirst(row, caller)) return false;
     if (caller.keyHash) return true;
@@ -348,7 +381,7 @@ function protocolReason(
   return outcome.reason;
 }
 
-interface PaymentNames {
+export interface PaymentNames {
   /** As the requirements wrote it. */
   network: string;
   payer?: string;
@@ -372,10 +405,10 @@ const nothingToSettle = ({ networkName: network, payer }: Payment): SettleAnswer
   amount: "0",
 });
 
-const refusal = (network: string, { reason, message, payer }: Refusal): SettleAnswer =>
+export const refusal = (network: string, { reason, message, payer }: Refusal): SettleAnswer =>
   notSettled({ network, ...(payer !== undefined && { payer }) }, reason, { message });
 
-function notSettled(
+export function notSettled(
   ids: PaymentNames,
   reason: string,
   about: { message?: string | undefined; txHash?: string | null | undefined } = {},

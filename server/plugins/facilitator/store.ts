@@ -16,10 +16,11 @@ import {
   atomicOrNull,
   databaseNow,
   hoursBefore,
+  Prisma,
   type Db,
-  type Prisma,
   type PrismaClient,
 } from "../../infra/db/prisma.ts";
+import { IS_PAYMENT } from "../../infra/db/payments-only.ts";
 
 /**
  * What a settle reads and writes. Each operation is one statement on the settlement's row, so replicas agree;
@@ -111,10 +112,10 @@ export function settleStore(
   };
 }
 
-/** Settlements requested from this facilitator; written as `kind = ... OR ...` in the SQL below. */
-const FACILITATED: Prisma.SettlementWhereInput = {
-  OR: [{ kind: "facilitated" }, { kind: "x402", relay: true }],
-};
+/** Payments requested from this facilitator. The first condition matches settlements_facilitated_idx. */
+const FACILITATED = Prisma.raw(
+  `(kind = 'facilitated' OR (kind = 'x402' AND relay)) AND ${IS_PAYMENT}`,
+);
 const HOUR_MS = 3_600_000;
 
 export interface DayTotals {
@@ -190,22 +191,21 @@ export async function readDayTotals(db: Db): Promise<DayTotals> {
            percentile_disc(0.95) WITHIN GROUP (ORDER BY extract(epoch FROM settled_at - created_at) * 1000)
              FILTER (WHERE settled_at IS NOT NULL)::float8 AS "p95Ms"
       FROM settlements
-     WHERE (kind = 'facilitated' OR (kind = 'x402' AND relay)) AND created_at > now() - interval '24 hours'`;
+     WHERE ${FACILITATED} AND created_at > now() - interval '24 hours'`;
   const [row] = rows;
   if (!row) return { settled: 0, failed: 0, volume: 0n, medianMs: null, p95Ms: null };
   return { ...row, volume: atomicOf(row.volume) };
 }
 
 export async function readAllTime(db: Db): Promise<{ settled: number; volume: bigint }> {
-  const { _count, _sum } = await db.settlement.aggregate({
-    where: { status: "settled", ...FACILITATED },
-    _count: true,
-    _sum: { value: true },
-  });
+  // SQL: the condition of all statistics.
+  const [kept] = await db.$queryRaw<Raw<{ settled: number; volume: bigint }>[]>`
+    SELECT count(*)::int AS settled, coalesce(sum(value), 0) AS volume
+      FROM settlements WHERE status = 'settled' AND ${FACILITATED}`;
   const past = await db.facilitatorPast.aggregate({ _sum: { settled: true, volume: true } });
   return {
-    settled: _count + Number(past._sum.settled ?? 0n),
-    volume: (atomicOrNull(_sum.value) ?? 0n) + (atomicOrNull(past._sum.volume) ?? 0n),
+    settled: (kept?.settled ?? 0) + Number(past._sum.settled ?? 0n),
+    volume: (kept ? atomicOf(kept.volume) : 0n) + (atomicOrNull(past._sum.volume) ?? 0n),
   };
 }
 
@@ -221,7 +221,7 @@ export async function readHours(db: Db): Promise<HourRow[]> {
            count(*) FILTER (WHERE status IN ('failed', 'expired'))::int AS failed,
            coalesce(sum(value) FILTER (WHERE status = 'settled'), 0) AS volume
       FROM hours
-      LEFT JOIN settlements ON (kind = 'facilitated' OR (kind = 'x402' AND relay))
+      LEFT JOIN settlements ON ${FACILITATED}
        AND created_at >= hours.at AND created_at < hours.at + interval '1 hour'
      GROUP BY hours.at ORDER BY hours.at`;
   return rows.map((row) => ({ ...row, volume: atomicOf(row.volume) }));
@@ -240,22 +240,10 @@ export async function readBatchSizes(db: Db): Promise<{ size: number; count: num
 }
 
 export async function readRecent(db: Db, limit: number): Promise<RecentRow[]> {
-  const rows = await db.settlement.findMany({
-    where: FACILITATED,
-    orderBy: { createdAt: "desc" },
-    take: limit,
-    select: {
-      id: true,
-      status: true,
-      kind: true,
-      chainId: true,
-      fromAddress: true,
-      toAddress: true,
-      value: true,
-      txHash: true,
-      createdAt: true,
-      settledAt: true,
-    },
-  });
+  // SQL: as above.
+  const rows = await db.$queryRaw<(Omit<RecentRow, "value"> & { value: Prisma.Decimal })[]>`
+    SELECT id, status, kind, chain_id AS "chainId", from_address AS "fromAddress", to_address AS "toAddress", value,
+           tx_hash AS "txHash", created_at AS "createdAt", settled_at AS "settledAt"
+      FROM settlements WHERE ${FACILITATED} ORDER BY created_at DESC LIMIT ${limit}`;
   return rows.map((row) => ({ ...row, value: atomicOf(row.value) }));
 }

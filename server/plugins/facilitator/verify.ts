@@ -24,7 +24,7 @@ import type { PaymentReads } from "./chain-reads.ts";
 import type { Outcomes } from "./stats.ts";
 
 interface VerifyDeps {
-  checker: PaymentChecker;
+  checker: { check(body: unknown): Promise<CheckResult> };
   outcomes: Outcomes;
   log: Pick<FastifyBaseLogger, "warn">;
 }
@@ -44,8 +44,9 @@ export async function verify(
   }
   outcomes.record("verify", checked.isValid ? "valid" : checked.reason, startedMs);
   if (checked.isValid) {
-    const { payer, amountAtomic } = checked.payment;
-    return { isValid: true, payer, amount: amountAtomic.toString() };
+    const { payment, extra } = checked;
+    const { payer, amountAtomic } = payment;
+    return { isValid: true, payer, amount: amountAtomic.toString(), ...(extra && { extra }) };
   }
   const { reason, message, payer } = checked;
   outcomes.reportRefusal("verify", body, reason);
@@ -58,15 +59,23 @@ export async function verify(
   };
 }
 
-export interface Approved {
+/** What is checked is good, and may move no money itself: a voucher of a payment channel. */
+export interface Valid {
   readonly isValid: true;
+  readonly payment: Pick<Payment, "payer" | "amountAtomic">;
+  /** For the answer. */
+  readonly extra?: Record<string, unknown>;
+}
+
+export interface Approved extends Valid {
   readonly payment: Payment;
   /** With the signature as it is relayed: what was simulated is what is sent. */
   readonly authorization: SignedAuthorization;
   /** The payment succeeds only after this transaction of the payer. */
   readonly payerApproval?: PayerApproval;
 }
-export type CheckResult = Approved | Refusal;
+export type PaymentResult = Approved | Refusal;
+export type CheckResult = Valid | Refusal;
 
 interface CheckerDeps {
   networks: readonly NetworkFacts[];
@@ -93,12 +102,12 @@ export class PaymentChecker {
     return readPayment(body, networks, { purpose, relayers });
   }
 
-  async check(body: unknown): Promise<CheckResult> {
+  async check(body: unknown): Promise<PaymentResult> {
     const read = this.read(body, "verify");
     return read.isValid ? this.checkPayment(read.payment) : read;
   }
 
-  async checkPayment(payment: Payment): Promise<CheckResult> {
+  async checkPayment(payment: Payment): Promise<PaymentResult> {
     const { scheme } = payment;
     // For schemes whose reference implementation checks the terms, and then the asset, before the signature.
     if (scheme.checkFirst) {
@@ -121,7 +130,7 @@ export class PaymentChecker {
     payment: Payment,
     authorization: SignedAuthorization,
     digest: Hex,
-  ): Promise<CheckResult> {
+  ): Promise<PaymentResult> {
     const { scheme } = payment;
     const reads = this.#reads(payment);
     const [hasCode, diagnosis, alone] = await Promise.all([
@@ -174,7 +183,7 @@ export class PaymentChecker {
   }
 
   /** A smart wallet verifies its signatures itself, and is always simulated alone. */
-  async #checkWallet(payment: Payment, digest: Hex): Promise<CheckResult> {
+  async #checkWallet(payment: Payment, digest: Hex): Promise<PaymentResult> {
     const reads = this.#reads(payment);
     const badSignature = refuse(payment.scheme.reasonSignature, payment.payer);
     const parts = unwrapSignature(payment.signature);

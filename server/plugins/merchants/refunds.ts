@@ -11,7 +11,7 @@ import { newId } from "../../core/ids.ts";
 import { MAX_ORDER_SECONDS } from "../../core/orders.ts";
 import { tokenDomainOf, type NetworkFacts } from "../../core/networks.ts";
 import type { Refund, RefundOrder, RefundRequest } from "../../schemas/merchants.ts";
-import type { CheckResult } from "../facilitator/verify.ts";
+import type { PaymentResult } from "../facilitator/verify.ts";
 import { TOKEN_SCHEME } from "../../schemes/index.ts";
 import { refuseField } from "../agents/rules.ts";
 import { orderNotSigned } from "../orders/orders.ts";
@@ -23,7 +23,7 @@ interface RefundsDeps {
   networkOf(chainId: number): NetworkFacts | undefined;
   settlement: Pick<Settlement, "assertAvailable" | "wait">;
   /** The checks of every payment: the signature, the balance, and a simulation of the token's transfer. */
-  check(body: object): Promise<CheckResult>;
+  check(body: object): Promise<PaymentResult>;
   isUsed(authorization: Authorization): Promise<boolean>;
   findPaid(payee: Payee, id: string): Promise<PaidRow | undefined>;
   readRefunds(settlementId: string): Promise<RefundRow[]>;

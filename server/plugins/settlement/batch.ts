@@ -73,9 +73,9 @@ export function toBatchItem(record: SettlementRecord, gasCapPerItem: bigint): Ba
     action: "transfer",
     call: oneCall(plan),
     gas:
-      plan.isPlainKey && !solo
+      (plan.isPlainKey && !solo
         ? capped(plan.keyGas)
-        : gasCapPerItem + (plan.deployment ? DEPLOYMENT_GAS : 0n),
+        : gasCapPerItem + (plan.deployment ? DEPLOYMENT_GAS : 0n)) + (plan.moreGas ?? 0n),
     solo: solo || !plan.isPlainKey || plan.sender !== undefined,
     sender: plan.sender,
     trace: scheme.traceOf(authorization),

@@ -144,14 +144,16 @@ export class ChainEngine {
    * The gas cost to reserve for one payment before it is signed: its current cost when sent alone. For a payer
    * with contract code, which may burn all gas it gets, this is the gas limit of the transaction.
    */
-  async gasHold(options: { hasCode?: boolean; keyGas?: bigint } = {}): Promise<bigint> {
+  async gasHold(
+    options: { hasCode?: boolean; keyGas?: bigint; moreGas?: bigint } = {},
+  ): Promise<bigint> {
     const { heads, network, gasCapPerItem, feeCaps: caps } = this.ctx;
     const { baseFeeWei } = heads.head ?? (await heads.refresh());
     const priorityFeeWei = await this.priorityFeeWei();
     const { nativePriceAtomic } = network;
     // Reserves for the usual transfer, which uses less than its maximum; more expensive ones in proportion.
     const usual = ((options.keyGas ?? USUAL_KEY_GAS) * PLAIN_GAS) / USUAL_KEY_GAS;
-    const gas = options.hasCode === true ? gasCapPerItem : usual;
+    const gas = (options.hasCode === true ? gasCapPerItem : usual) + (options.moreGas ?? 0n);
     return gasHoldOf({ baseFeeWei, priorityFeeWei, caps, nativePriceAtomic, gas });
   }
 
@@ -166,11 +168,13 @@ export class ChainEngine {
     const { authorization, merchant, kind } = request;
     const isOwn = kind !== "facilitated" && kind !== "refund" && kind !== "allowance";
     if (isOwn || request.gas !== undefined) return known;
-    const { isPlainKey, keyGas } = schemeOf(authorization).planTransfer(authorization);
+    const scheme = schemeOf(authorization);
+    const { isPlainKey, keyGas, moreGas = 0n } = scheme.planTransfer(authorization);
     // If it cannot be estimated now, the receipt decides the charge.
-    const hold = await this.gasHold({ hasCode: !isPlainKey, keyGas }).catch(() => 0n);
+    const hold = await this.gasHold({ hasCode: !isPlainKey, keyGas, moreGas }).catch(() => 0n);
     // For an agent's wallet, the database knows the owner's accounts.
-    const { from, to } = authorization;
+    const { from } = authorization;
+    const to = scheme.payeeOf?.(authorization) ?? authorization.to;
     const accounts = kind === "allowance" ? [] : accountsOf({ from, to, merchant });
     return Object.assign({}, known, { gas: { accounts, hold } });
   }

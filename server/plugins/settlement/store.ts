@@ -4,6 +4,7 @@
  */
 import type { Address, Hex } from "viem";
 import type { Nonce, SchemeTerms, SettlementKey } from "../../core/authorization.ts";
+import { IS_PAYMENT } from "../../infra/db/payments-only.ts";
 import { LOCK_TIMEOUT, sqlState, type Sql } from "../../infra/db/pool.ts";
 import { KNOWN_TERMS } from "../../schemes/index.ts";
 import type { Lease } from "./lane-store.ts";
@@ -476,7 +477,8 @@ const LOOK_FOR_SECONDS = 86_400n;
 
 /**
  * Third parties' payments that were refused: anyone may relay them until they have expired. Each is returned every 15
- * seconds, until its expiry is proven (`endLooks`).
+ * seconds, until its expiry is proven (`endLooks`). What is done for receivers of channels never expires: a refused order
+ * has ended.
  */
 export const takeRefused = (
   sql: Sql,
@@ -489,7 +491,7 @@ export const takeRefused = (
     text: `UPDATE settlements s SET look_at = clock_timestamp() + interval '15 seconds'
        FROM (SELECT from_address, chain_id, asset, nonce FROM settlements
               WHERE chain_id = $1 AND status = 'failed' AND proof->>'kind' = 'refusal' AND kind = 'facilitated'
-                AND valid_before > $2 AND look_at <= clock_timestamp()
+                AND valid_before > $2 AND look_at <= clock_timestamp() AND ${IS_PAYMENT}
               ORDER BY valid_before LIMIT $3 FOR UPDATE SKIP LOCKED) AS due
       WHERE s.from_address = due.from_address AND s.chain_id = due.chain_id AND s.asset = due.asset
         AND s.nonce = due.nonce

@@ -63,19 +63,28 @@ export function readSigned<Name extends string>(
   return { isWellFormed: names.every((name) => forms[name](texts[name])), texts };
 }
 
+const APPROVAL_FORMS = {
+  from: isAddressText,
+  asset: isAddressText,
+  spender: isAddressText,
+  amount: (text: string) => /^[0-9]+$/.test(text),
+  signedTransaction: (text: string) => /^0x[a-f0-9]+$/.test(text),
+  version: isVersionText,
+};
+
+/** Whether the client signed one: clients repeat what the server announced, too. */
+export const hasApproval = (extension: unknown): boolean =>
+  readSigned(extension, APPROVAL_FORMS) !== undefined;
+
 /** Undefined on networks where we do not send approvals, or if the client did not sign one. */
 export function readApproval(
   { extensions }: PresentedParts,
   network: NetworkFacts,
 ): Approval | undefined {
-  const signed = readSigned(network.sendsApprovals && extensions[APPROVAL_EXTENSION], {
-    from: isAddressText,
-    asset: isAddressText,
-    spender: isAddressText,
-    amount: (text) => /^[0-9]+$/.test(text),
-    signedTransaction: (text) => /^0x[a-f0-9]+$/.test(text),
-    version: isVersionText,
-  });
+  const signed = readSigned(
+    network.sendsApprovals && extensions[APPROVAL_EXTENSION],
+    APPROVAL_FORMS,
+  );
   if (!signed) return undefined;
   const { from, asset, spender, signedTransaction } = signed.texts;
   return { isWellFormed: signed.isWellFormed, from, asset, spender, raw: signedTransaction as Hex };

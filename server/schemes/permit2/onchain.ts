@@ -174,9 +174,13 @@ export function isEnded(ref: AuthorizationRef, answer: CallResult): boolean | un
 /** Reads that explain a failed payment: whether the proxy is deployed, and the allowance for Permit2. */
 const ASK_PERMIT2 = selectorDigits("PERMIT2()");
 const ALLOWANCE = selectorDigits("allowance(address,address)");
+export const allowanceCall = (ref: AuthorizationRef): ContractCall => ({
+  target: ref.asset,
+  data: `0x${ALLOWANCE}${addressWord(ref.from)}${addressWord(PERMIT2)}`,
+});
 export const diagnosisCalls = (proxy: Proxy, ref: AuthorizationRef): ContractCall[] => [
   { target: proxy.address, data: `0x${ASK_PERMIT2}` },
-  { target: ref.asset, data: `0x${ALLOWANCE}${addressWord(ref.from)}${addressWord(PERMIT2)}` },
+  allowanceCall(ref),
 ];
 
 export const REASON_USED: Reason = "permit2_invalid_nonce";

@@ -53,7 +53,7 @@ export interface Permit2Payment extends Payment {
 }
 
 /** The token's permit (EIP-2612) as the payload contains it, not verified yet. */
-interface Sponsoring {
+export interface Sponsoring {
   readonly isWellFormed: boolean;
   readonly from: string;
   readonly asset: string;
@@ -203,7 +203,7 @@ function readAuthorization(fields: Fields, payer: Address | undefined): Signed |
   };
 }
 
-const PERMIT_EXTENSION = "eip2612GasSponsoring";
+export const PERMIT_EXTENSION = "eip2612GasSponsoring";
 export const permit2Extensions = ({ sendsApprovals }: NetworkFacts): string[] => [
   PERMIT_EXTENSION,
   ...(sendsApprovals ? [APPROVAL_EXTENSION] : []),
@@ -211,7 +211,7 @@ export const permit2Extensions = ({ sendsApprovals }: NetworkFacts): string[] =>
 
 const isAmount = (text: string): boolean => parseAtomic(text) !== undefined;
 
-function readSponsoring(extension: unknown): Sponsoring | undefined {
+export function readSponsoring(extension: unknown): Sponsoring | undefined {
   const signed = readSigned(extension, {
     from: isAddressText,
     asset: isAddressText,
@@ -286,18 +286,23 @@ export function checkSponsoring(
   const { payer, authorization, sponsoring } = payment;
   const approved = readPayerApproval(payment);
   if (approved && "reason" in approved) return approved;
-  if (!sponsoring) return undefined;
-  if (!sponsoring.isWellFormed) return refuse("invalid_eip2612_extension_format", payer);
-  if (sponsoring.from !== authorization.from) return refuse("eip2612_from_mismatch", payer);
-  if (sponsoring.asset !== authorization.asset) return refuse("eip2612_asset_mismatch", payer);
-  if (sponsoring.spender !== PERMIT2.toLowerCase())
-    return refuse("eip2612_spender_not_permit2", payer);
-  if (
-    nowSeconds !== undefined &&
-    BigInt(sponsoring.permit.deadline) < nowSeconds + MIN_LIFETIME_SECONDS
-  )
-    return refuse("eip2612_deadline_expired", payer);
-  return undefined;
+  return sponsoring && checkPermit(sponsoring, { payer, ...authorization }, nowSeconds);
+}
+
+/** The token's permit must be this payer's, for this token and for Permit2. */
+export function checkPermit(
+  { isWellFormed, from, asset, spender, permit }: Sponsoring,
+  payment: { payer: Address; from: Address; asset: Address },
+  nowSeconds: bigint | undefined,
+): Refusal | undefined {
+  const { payer } = payment;
+  if (!isWellFormed) return refuse("invalid_eip2612_extension_format", payer);
+  if (from !== payment.from) return refuse("eip2612_from_mismatch", payer);
+  if (asset !== payment.asset) return refuse("eip2612_asset_mismatch", payer);
+  if (spender !== PERMIT2.toLowerCase()) return refuse("eip2612_spender_not_permit2", payer);
+  const isLate =
+    nowSeconds !== undefined && BigInt(permit.deadline) < nowSeconds + MIN_LIFETIME_SECONDS;
+  return isLate ? refuse("eip2612_deadline_expired", payer) : undefined;
 }
 
 const readPayerApproval = (payment: Permit2Payment): PayerApproval | Refusal | undefined => {

@@ -1,5 +1,5 @@
 // A seller and a buyer with payment channels as the published packages make them, with the published facilitator's class
-// on the test's chain. Nothing of ours takes part except the contracts.
+// on the test's chain, or with another facilitator.
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { x402Facilitator } from "@x402/core/facilitator";
@@ -16,8 +16,8 @@ import express from "express";
 import type { Test } from "tap";
 import { publicActions, zeroAddress, type Abi, type AbiItem, type Address, type Hex } from "viem";
 import type { PrivateKeyAccount } from "viem/accounts";
-import { CHANNELS, signClaims, type ChannelConfig } from "../helpers/batch-settlement.ts";
-import type { TestChain } from "../helpers/chain.ts";
+import { CHANNELS, signClaims, type ChannelConfig } from "./batch-settlement.ts";
+import type { TestChain } from "./chain.ts";
 
 interface Options {
   method: "eip3009" | "permit2";
@@ -25,6 +25,8 @@ interface Options {
   /** Signs claims and refunds: of the seller, or of the facilitator if the seller delegates it. */
   authorizer: PrivateKeyAccount;
   delegates: boolean;
+  /** Instead of the published class. */
+  facilitator?: FacilitatorClient;
   /** An account that signs for itself, or a wallet with an owner. */
   payer: { address: Address; owner: PrivateKeyAccount; voucherKey?: PrivateKeyAccount };
 }
@@ -39,22 +41,9 @@ export async function stockSeller(t: Test, chain: TestChain, options: Options) {
   const { method, receiver, authorizer, delegates, payer } = options;
   const network = `eip155:${chain.chainId}` as const;
   const abi = new Map<string, AbiItem>();
-  const facilitator = new x402Facilitator().register(
-    network,
-    new FacilitatorsScheme(
-      facilitatorSigner(chain, (used) =>
-        used.forEach((item) => abi.set(JSON.stringify(item), item)),
-      ),
-      delegates ? authorizer : undefined,
-    ),
-  );
-  /** As over HTTP: only JSON passes. */
-  const wire = <T>(value: T): T => JSON.parse(JSON.stringify(value)) as T;
-  const facilitatorClient: FacilitatorClient = {
-    verify: async (...sent) => wire(await facilitator.verify(...wire(sent))),
-    settle: async (...sent) => wire(await facilitator.settle(...wire(sent))),
-    getSupported: async () => wire(facilitator.getSupported()) as never,
-  };
+  const note = (used: Abi) => used.forEach((item) => abi.set(JSON.stringify(item), item));
+  const facilitatorClient =
+    options.facilitator ?? stockFacilitator(chain, delegates ? authorizer : undefined, note);
 
   const sellersScheme = new SellersScheme(receiver, {
     ...(!delegates && { receiverAuthorizerSigner: authorizer }),
@@ -141,6 +130,24 @@ export async function stockSeller(t: Test, chain: TestChain, options: Options) {
         "a deposit a second time": await settle(deposit),
       };
     },
+  };
+}
+
+/** The published facilitator's class; only JSON passes, as over HTTP. */
+export function stockFacilitator(
+  chain: TestChain,
+  authorizer?: PrivateKeyAccount,
+  note: (abi: Abi) => void = () => undefined,
+): FacilitatorClient {
+  const facilitator = new x402Facilitator().register(
+    `eip155:${chain.chainId}`,
+    new FacilitatorsScheme(facilitatorSigner(chain, note), authorizer),
+  );
+  const wire = <T>(value: T): T => JSON.parse(JSON.stringify(value)) as T;
+  return {
+    verify: async (...sent) => wire(await facilitator.verify(...wire(sent))),
+    settle: async (...sent) => wire(await facilitator.settle(...wire(sent))),
+    getSupported: async () => wire(facilitator.getSupported()) as never,
   };
 }
 

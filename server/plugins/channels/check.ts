@@ -1,0 +1,125 @@
+/**
+ * Checks what a payer signs for its channel: a voucher (or a request for a refund, which has one), alone or with a
+ * deposit. In the order of the reference implementation, so that the reason codes agree.
+ */
+import { hexToBytes, zeroAddress, type Hex } from "viem";
+import type { NetworkFacts } from "../../core/networks.ts";
+import { isKeySignature, signatureOfKey } from "../../core/signatures.ts";
+import {
+  isBytes,
+  voucherDigest,
+  type ChannelState,
+  readDeposit,
+  type DepositPayment,
+  readVoucher,
+  type Voucher,
+} from "../../schemes/batch-settlement/index.ts";
+import { refuse, type Payment, type Reason, type Refusal } from "../../schemes/scheme.ts";
+import type { ChainPaymentReads } from "../facilitator/chain-reads.ts";
+import type { CheckResult, PaymentResult } from "../facilitator/verify.ts";
+import type { ChannelStates } from "./states.ts";
+
+export interface CheckDeps {
+  networks: readonly NetworkFacts[];
+  states(network: NetworkFacts): ChannelStates;
+  reads(network: NetworkFacts): Pick<ChainPaymentReads, "hasCode" | "acceptsSignature">;
+  checkPayment(payment: Payment): Promise<PaymentResult>;
+}
+
+/** The state of a channel in the protocol's words. */
+export const snapshot = (id: Hex, state: ChannelState): Record<string, unknown> => ({
+  channelId: id,
+  balance: state.balance.toString(),
+  totalClaimed: state.totalClaimed.toString(),
+  withdrawRequestedAt: Number(state.withdrawRequestedAt),
+  refundNonce: state.refundNonce.toString(),
+});
+
+const wrong = ({ channel }: Voucher, reason: Reason): Refusal => refuse(reason, channel.payer);
+
+export class VoucherChecker {
+  readonly #deps: CheckDeps;
+
+  constructor(deps: CheckDeps) {
+    this.#deps = deps;
+  }
+
+  async check(body: unknown): Promise<CheckResult> {
+    const voucher = readVoucher(body, this.#deps.networks);
+    if ("reason" in voucher) return voucher;
+    if (voucher.type !== "deposit") return this.#checkVoucher(voucher);
+    const deposit = readDeposit(voucher);
+    return "reason" in deposit ? deposit : this.checkDeposit(deposit);
+  }
+
+  async #checkVoucher(voucher: Voucher): Promise<CheckResult> {
+    const { channel, network, required } = voucher;
+    if (!(await this.isSigned(voucher)))
+      return wrong(voucher, "invalid_batch_settlement_evm_voucher_signature");
+    const state = await this.#deps.states(network).newest(channel.id);
+    if (!state) return wrong(voucher, "invalid_batch_settlement_evm_rpc_read_failed");
+    if (state.balance === 0n)
+      return wrong(voucher, "invalid_batch_settlement_evm_channel_not_found");
+    return (
+      whyNotCovered(voucher, state, 0n) ?? {
+        isValid: true,
+        payment: { payer: channel.payer, amountAtomic: required.amountAtomic },
+        extra: snapshot(channel.id, state),
+      }
+    );
+  }
+
+  async checkDeposit(deposit: DepositPayment): Promise<PaymentResult> {
+    const { voucher, amountAtomic } = deposit;
+    const { channel, network } = voucher;
+    const [checked, isSigned, state] = await Promise.all([
+      this.#deps.checkPayment(deposit),
+      this.isSigned(voucher),
+      this.#deps.states(network).newest(channel.id),
+    ]);
+    // What the contract would refuse, and a missing balance, come after the voucher.
+    if (!checked.isValid && !LAST.has(checked.reason)) return checked;
+    if (!isSigned) return wrong(voucher, "invalid_batch_settlement_evm_voucher_signature");
+    if (!state) return wrong(voucher, "invalid_batch_settlement_evm_rpc_read_failed");
+    if (!checked.isValid && checked.reason.endsWith("insufficient_balance")) return checked;
+    const uncovered = whyNotCovered(voucher, state, amountAtomic);
+    if (uncovered) return uncovered;
+    return checked.isValid ? { ...checked, extra: snapshot(channel.id, state) } : checked;
+  }
+
+  /**
+   * By the payer's authorizer, which is a plain key; without one by the payer, as its code or its key decides. Exactly as
+   * the contract checks it at a claim, which gets these bytes: a short form or an envelope would never be paid.
+   */
+  async isSigned({ channel, network, ceiling, signature }: Voucher): Promise<boolean> {
+    const { payer, payerAuthorizer } = channel.config;
+    const digest = voucherDigest(network.chainId, channel.id, ceiling);
+    if (!isBytes(signature)) return false;
+    const isBy = (key: typeof payer): boolean =>
+      isKeySignature(signature) && signatureOfKey(hexToBytes(digest), signature, key) !== undefined;
+    if (payerAuthorizer !== zeroAddress) return isBy(payerAuthorizer);
+    const reads = this.#deps.reads(network);
+    if (!(await reads.hasCode(payer))) return isBy(payer);
+    return reads.acceptsSignature(payer, digest, signature);
+  }
+}
+
+const LAST = new Set<Reason>([
+  "invalid_batch_settlement_evm_insufficient_balance",
+  "invalid_batch_settlement_evm_deposit_simulation_failed",
+]);
+
+/** A refund asks for no new charge, so its ceiling may be what was claimed. */
+function whyNotCovered(
+  voucher: Voucher,
+  { balance, totalClaimed }: ChannelState,
+  deposit: bigint,
+): Refusal | undefined {
+  const { ceiling, type } = voucher;
+  if (ceiling > balance + deposit)
+    return wrong(voucher, "invalid_batch_settlement_evm_cumulative_exceeds_balance");
+  const isBelow = type === "refund" ? ceiling < totalClaimed : ceiling <= totalClaimed;
+  return isBelow
+    ? wrong(voucher, "invalid_batch_settlement_evm_cumulative_below_claimed")
+    : undefined;
+}

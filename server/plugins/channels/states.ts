@@ -1,0 +1,88 @@
+/** What a chain says about channels, read in as few calls as possible. */
+import type { Address, Hex } from "viem";
+import type { CallResult, ContractCall } from "../../core/abi.ts";
+import { Coalescer, LastKnown } from "../../core/shared-answers.ts";
+import { readMany } from "../../infra/chain/contracts.ts";
+import type { HeadWatcher } from "../../infra/chain/heads.ts";
+import type { Caller } from "../../infra/chain/rpc.ts";
+import {
+  pairOf,
+  readState,
+  receiverCall,
+  stateCalls,
+  type ChannelState,
+} from "../../schemes/batch-settlement/index.ts";
+
+const SHARED = { maxBatch: 100, maxInFlight: 2 };
+const CALLS = 3;
+const MAX_KNOWN = 20_000;
+
+interface Known {
+  readonly state: ChannelState;
+  readonly head: Hex;
+  readonly readAtMs: number;
+}
+
+interface StatesDeps {
+  rpc: Caller;
+  heads: Pick<HeadWatcher, "head">;
+  blockTimeMs: number;
+}
+
+/** Undefined: the chain did not answer as the contract does. */
+export class ChannelStates {
+  readonly #deps: StatesDeps;
+  readonly #reads: Coalescer<Hex, ChannelState | undefined>;
+  #known = new LastKnown<Known>(MAX_KNOWN);
+
+  constructor(deps: StatesDeps) {
+    this.#deps = deps;
+    this.#reads = new Coalescer((ids) => this.#readTogether(ids), SHARED);
+  }
+
+  /**
+   * As of the newest block that we know. A state changes only with a block, so a voucher needs no call of its own while
+   * there is none.
+   */
+  async newest(id: Hex): Promise<ChannelState | undefined> {
+    const { heads, blockTimeMs } = this.#deps;
+    const head = heads.head?.hash;
+    const known = this.#known.get(id);
+    if (known && known.head === head && performance.now() - known.readAtMs < blockTimeMs)
+      return known.state;
+    const readAtMs = performance.now();
+    const state = await this.#reads.fetch(id);
+    if (state && head !== undefined) this.#known.keep(id, { state, head, readAtMs });
+    return state;
+  }
+
+  /** As of one block: what our own transaction in it has left. */
+  async at(id: Hex, block: bigint): Promise<ChannelState | undefined> {
+    return readState(await readMany(this.#deps.rpc, stateCalls(id), block));
+  }
+
+  async all(ids: readonly Hex[]): Promise<(ChannelState | undefined)[]> {
+    return Promise.all(ids.map((id) => this.#reads.fetch(id)));
+  }
+
+  /** What is claimed for a receiver, and what of it is settled. */
+  async receiver(
+    receiver: Address,
+    token: Address,
+    block: bigint | "latest",
+  ): Promise<{ claimed: bigint; settled: bigint } | undefined> {
+    const [result] = await readMany(this.#deps.rpc, [receiverCall(receiver, token)], block);
+    const pair = pairOf(result);
+    return pair && { claimed: pair[0], settled: pair[1] };
+  }
+
+  /** Runs calls that change nothing, or would: each as if it were alone. */
+  simulate(calls: readonly ContractCall[]): Promise<CallResult[]> {
+    return readMany(this.#deps.rpc, calls, "latest");
+  }
+
+  async #readTogether(ids: Hex[]): Promise<(ChannelState | undefined)[]> {
+    const results = await this.simulate(ids.flatMap((id) => stateCalls(id)));
+    return ids.map((_, index) => readState(results.slice(index * CALLS, (index + 1) * CALLS)));
+  }
+}

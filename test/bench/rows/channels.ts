@@ -1,0 +1,114 @@
+// Payment channels: the cost of verifying a voucher, and the gas of a channel from its deposit to the receiver's money.
+import { sign } from "../../../server/core/signatures.ts";
+import { voucherDigest } from "../../../server/schemes/batch-settlement/index.ts";
+import { channelWorld, type OpenChannel } from "../../facilitator/channel-bodies.ts";
+import type { Body } from "../../facilitator/payments.ts";
+import type { BenchRow, Server, World } from "../context.ts";
+import { load, verifyOutcome } from "../load.ts";
+import { figure, inRounds, timesAsMuch } from "../rounds.ts";
+import { sentBy } from "../sent.ts";
+
+const CHANNELS = 50;
+/** More than the server's cache of signers has entries, so that every signature is verified. */
+const VOUCHERS = 12_000;
+const WARM_UP_MS = 8_000;
+const DURATION_MS = 4_000;
+
+/** Vouchers of several channels in turn, each with a higher ceiling than the one before. */
+async function vouchersFor({ chain }: World): Promise<string[]> {
+  const world = channelWorld(chain);
+  const seller = world.seller();
+  const channels: OpenChannel[] = [];
+  for (let count = 0; count < CHANNELS; count += 1) channels.push(await world.open(seller));
+  return Array.from({ length: VOUCHERS }, (_, index) => {
+    const channel = channels[index % CHANNELS] as OpenChannel;
+    const ceiling = BigInt(Math.floor(index / CHANNELS) + 1);
+    const digest = Buffer.from(voucherDigest(chain.chainId, channel.id, ceiling).slice(2), "hex");
+    return JSON.stringify(world.voucher(seller, channel, ceiling, sign(digest, channel.key)));
+  });
+}
+
+async function settled(server: Server, body: Body): Promise<void> {
+  const response = await fetch(`${server.url}/settle`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  const answer = (await response.json()) as { success?: boolean };
+  if (answer.success !== true) throw new Error(JSON.stringify(answer));
+}
+
+/** A deposit, one claim and one settle to a receiver that was paid before. */
+async function gasOfChannel(world: World, server: Server): Promise<number> {
+  const { chain } = world;
+  const made = channelWorld(chain);
+  const seller = made.seller();
+  await chain.mint(seller.receiver, 1n);
+  const channel = await made.newChannel(seller);
+  const fromBlock = (await chain.publicClient.getBlockNumber()) + 1n;
+  await settled(server, await made.deposit(seller, channel));
+  await settled(server, await made.claim(seller, [{ channel, total: 10_000n }]));
+  await settled(server, made.settle(seller));
+  return Number((await sentBy(chain, server.relayers, fromBlock)).gasUsed);
+}
+
+export const rows: BenchRow[] = [
+  {
+    name: "vouchers of 50 channels, 64 in flight",
+    async run(context) {
+      const world = await context.world();
+      const bodies = await vouchersFor(world);
+      const measured = await inRounds(world, async (name) => {
+        const server = world.servers[name] ?? world.servers.ours;
+        const options = { url: `${server.url}/verify`, bodies, inFlight: 64 };
+        await load({ ...options, outcomeOf: verifyOutcome, durationMs: WARM_UP_MS });
+        const before = server.cpuMs();
+        const { perSecond, count, outcomes } = await load({
+          ...options,
+          outcomeOf: verifyOutcome,
+          durationMs: DURATION_MS,
+        });
+        if (outcomes["valid"] !== count) throw new Error(JSON.stringify(outcomes));
+        return { perSecond, cpuMsEach: (server.cpuMs() - before) / count };
+      });
+      return [
+        figure(measured, {
+          what: "rate",
+          unit: "/s",
+          better: "more",
+          of: ({ perSecond }) => perSecond,
+          target: {
+            label: ">= 8x reference",
+            reached: ({ ours, reference }) => timesAsMuch(ours, reference) >= 8,
+          },
+        }),
+        figure(measured, {
+          what: "processor each",
+          unit: "ms",
+          better: "less",
+          of: ({ cpuMsEach }) => cpuMsEach,
+        }),
+      ];
+    },
+  },
+  {
+    name: "gas of a channel with one deposit, claim and settle",
+    async run(context) {
+      const world = await context.world({ blockTimeSeconds: "auto" });
+      const measured = await inRounds(world, (name) =>
+        gasOfChannel(world, world.servers[name] ?? world.servers.ours),
+      );
+      const each = (payments: number, most?: number) =>
+        figure(measured, {
+          what: `each of ${payments} payments`,
+          unit: "gas",
+          better: "less",
+          of: (gas) => gas / payments,
+          ...(most && {
+            target: { label: `<= ${most}`, reached: ({ ours }) => ours <= most },
+          }),
+        });
+      return [each(10), each(100), each(1_000, 300), each(10_000, 30)];
+    },
+  },
+];

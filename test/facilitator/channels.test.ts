@@ -1,0 +1,108 @@
+// Goal: sellers with the published middleware open, use, claim, settle and refund payment channels through our
+// facilitator, and money moves exactly as they and their payers signed.
+import { HTTPFacilitatorClient } from "@x402/core/server";
+import t from "tap";
+import { encodeFunctionData, type Address } from "viem";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { testApp } from "../helpers/app.ts";
+import {
+  CHANNELS,
+  CHANNELS_ABI,
+  channelIdOf,
+  type ChannelConfig,
+} from "../helpers/batch-settlement.ts";
+import { ERC20_ABI, PERMIT2 } from "../helpers/permit2.ts";
+import { stockSeller } from "../helpers/stock-channels.ts";
+import { deployWallet } from "./wallets.ts";
+
+const account = () => privateKeyToAccount(generatePrivateKey());
+
+t.test("channels", async (t) => {
+  const made = await testApp(t, { listen: true });
+  const { chain } = made;
+  const facilitator = new HTTPFacilitatorClient({ url: `${made.baseUrl}/api/x402` });
+  const stateOf = async (config: ChannelConfig) => {
+    const [balance, claimed] = await chain.publicClient.readContract({
+      address: CHANNELS,
+      abi: CHANNELS_ABI,
+      functionName: "channels",
+      args: [channelIdOf(chain, config)],
+    });
+    return { balance, claimed };
+  };
+
+  /** A contract wallet cannot sign a transaction. */
+  const approveAs = async (from: Address) => {
+    await chain.testClient.impersonateAccount({ address: from });
+    await chain.testClient.setBalance({ address: from, value: 10n ** 18n });
+    const args = [PERMIT2, 10n ** 9n] as const;
+    const data = encodeFunctionData({ abi: ERC20_ABI, functionName: "approve", args });
+    await chain.testClient.sendUnsignedTransaction({ from, to: chain.usdc, data });
+    await chain.testClient.stopImpersonatingAccount({ address: from });
+  };
+
+  await t.test("are announced", async (t) => {
+    const supported = await facilitator.getSupported();
+    t.match(
+      supported.kinds.filter(({ scheme }) => scheme === "batch-settlement"),
+      [{ x402Version: 2, network: `eip155:${chain.chainId}` }],
+    );
+  });
+
+  for (const method of ["eip3009", "permit2"] as const)
+    await t.test(`the published client and server, ${method}`, async (t) => {
+      const owner = account();
+      const isWallet = method === "permit2";
+      const from = isWallet ? await deployWallet(chain, owner.address, "Honest") : owner.address;
+      await chain.mint(from, 100_000n);
+      if (isWallet) await approveAs(from);
+      const receiver = account().address;
+      const seller = await stockSeller(t, chain, {
+        method,
+        receiver,
+        authorizer: account(),
+        delegates: false,
+        facilitator,
+        payer: { address: from, owner, ...(isWallet ? {} : { voucherKey: account() }) },
+      });
+      t.match(await seller.buy(), {
+        success: true,
+        payer: from,
+        amount: "10000",
+        transaction: /^0x[0-9a-f]{64}$/,
+        extra: {
+          chargedAmount: "700",
+          channelState: { balance: "10000", totalClaimed: "0", chargedCumulativeAmount: "700" },
+        },
+      });
+      for (const charged of ["1400", "2100"])
+        t.match(await seller.buy(), {
+          success: true,
+          transaction: "",
+          extra: { chargedAmount: "700", channelState: { chargedCumulativeAmount: charged } },
+        });
+      t.equal(await chain.usdcOf(from), 90_000n, "only the deposit was paid");
+      const config = seller.config();
+      t.match(await stateOf(config), { balance: 10_000n, claimed: 0n });
+      t.match(await seller.manager.claim(), [{ vouchers: 1 }]);
+      t.match(await stateOf(config), { balance: 10_000n, claimed: 2_100n });
+      t.match(await seller.manager.settle(), { transaction: /^0x/ });
+      t.equal(await chain.usdcOf(receiver), 2_100n);
+      await seller.buy();
+      t.match(await seller.refund(), {
+        success: true,
+        amount: "7200",
+        extra: { channelState: { balance: "2800", totalClaimed: "2800", refundNonce: "1" } },
+      });
+      t.equal(await chain.usdcOf(from), 97_200n);
+      await seller.manager.settle();
+      t.equal(await chain.usdcOf(receiver), 2_800n, "what was not refunded was charged");
+      t.same(await seller.refusals(), {
+        "another ceiling": "invalid_batch_settlement_evm_voucher_signature",
+        "nothing to settle": "invalid_batch_settlement_evm_nothing_to_settle",
+        "a claim above the balance": "invalid_batch_settlement_evm_claim_simulation_failed",
+        // A repeat gets the answer of the first: its response may have been lost.
+        "a deposit a second time": undefined,
+      });
+    });
+});
