@@ -25,6 +25,7 @@ import { claimsOf, isMerchants } from "./store.ts";
 
 /** The contract may be deployed while this process runs. */
 const LOOK_EVERY_MS = 60_000;
+const FIRST_LOOK_MS = 2_000;
 
 export default fp(
   async (app) => {
@@ -104,15 +105,17 @@ export default fp(
 
     const deployed = new Set<number>();
     const look = async (): Promise<void> => {
-      for (const { rpc, network } of chains.all) {
-        if (deployed.has(network.chainId)) continue;
+      const missing = chains.all.filter(({ network }) => !deployed.has(network.chainId));
+      const looks = missing.map(async ({ rpc, network }) => {
         const sizes = await readCodeSizes(rpc, [CHANNELS]);
         if ((sizes.get(CHANNELS.toLowerCase()) ?? 0n) > 0n) deployed.add(network.chainId);
-      }
+      });
+      await Promise.all(looks);
     };
     const lookAgain = () =>
       look().catch((err: unknown) => log.warn({ err }, "the channel contract was not looked for"));
-    await lookAgain();
+    // Sellers read at their start what is supported. A chain that does not answer does not hold up ours.
+    await Promise.race([lookAgain(), sleep(FIRST_LOOK_MS, undefined, { ref: false })]);
     const timer = setInterval(() => void lookAgain(), LOOK_EVERY_MS).unref();
     app.addHook("onClose", () => clearInterval(timer));
 

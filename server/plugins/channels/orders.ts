@@ -188,7 +188,7 @@ export class ChannelOrders {
     const name = `refund:${id}:${nonce}`;
     const known = await this.#known(network, config.payer, config.token, name);
     // The response to an earlier request for it may have been lost.
-    if (known) return this.#refunded(order, known);
+    if (known) return this.#refunded(order, known, options);
     const state = (await states.all([id]))[0];
     if (!state)
       return refused(order, "invalid_batch_settlement_evm_rpc_read_failed", undefined, payer);
@@ -220,24 +220,24 @@ export class ChannelOrders {
         ...(claimSignature && { claimSignature }),
       },
     });
-    // Somebody took the signed refund out of its transaction: the claims are still to be sent.
-    if (outcome.status === "settled" && outcome.byOther && claims[0] && claimSignature)
-      await this.#claim(
-        {
-          ...order,
-          type: "claim",
-          claims: [claims[0], ...claims.slice(1)],
-          signature: claimSignature,
-        },
-        options,
-      );
-    return this.#refunded(order, outcome);
+    return this.#refunded({ ...order, claimSignature }, outcome, options);
   }
 
-  async #refunded(order: Refund, outcome: SettlementOutcome): Promise<SettleAnswer> {
-    const { network, channel } = order;
+  async #refunded(
+    order: Refund,
+    outcome: SettlementOutcome,
+    options: SettleOptions,
+  ): Promise<SettleAnswer> {
+    const { network, channel, claimSignature } = order;
     const { id, payer } = channel;
     if (outcome.status !== "settled") return { ...unsettled(order, outcome), payer };
+    const [first, ...others] = order.claims;
+    // Somebody took the signed refund out of its transaction: the claims are still to be sent.
+    if (outcome.byOther && first && claimSignature)
+      await this.#claim(
+        { ...order, type: "claim", claims: [first, ...others], signature: claimSignature },
+        options,
+      );
     const after = await this.#deps.states(network).at(id, outcome.blockNumber);
     return {
       ...succeeded(order, outcome),
@@ -324,9 +324,8 @@ export class ChannelOrders {
     { network }: Order,
     call: ReturnType<typeof settleCall>,
   ): Promise<string | undefined> {
-    const [result] = await this.#deps.states(network).simulate([call]);
-    if (result?.success === true) return undefined;
-    return errorName(revertReason(result?.data ?? "0x")) ?? "It gives no reason.";
+    const { success, data } = await this.#deps.states(network).simulate(call);
+    return success ? undefined : (errorName(revertReason(data)) ?? "It gives no reason.");
   }
 
   /** Two requests for the same are one: the first that has not failed. `isOwn`: it is of this request. */

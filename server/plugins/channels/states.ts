@@ -1,8 +1,10 @@
 /** What a chain says about channels, read in as few calls as possible. */
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Address, Hex } from "viem";
 import type { CallResult, ContractCall } from "../../core/abi.ts";
+import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import { Coalescer, LastKnown } from "../../core/shared-answers.ts";
-import { readMany } from "../../infra/chain/contracts.ts";
+import { callAs, readMany } from "../../infra/chain/contracts.ts";
 import type { HeadWatcher } from "../../infra/chain/heads.ts";
 import type { Caller } from "../../infra/chain/rpc.ts";
 import {
@@ -16,6 +18,10 @@ import {
 const SHARED = { maxBatch: 100, maxInFlight: 2 };
 const CALLS = 3;
 const MAX_KNOWN = 20_000;
+const AT_ATTEMPTS = 4;
+const AT_PAUSE_MS = 250;
+/** More than the largest claim of plain keys needs. */
+const SIMULATION_GAS = 10_000_000n;
 
 interface Known {
   readonly state: ChannelState;
@@ -56,9 +62,18 @@ export class ChannelStates {
     return state;
   }
 
-  /** As of one block: what our own transaction in it has left. */
+  /**
+   * As of one block: what our own transaction in it has left. Undefined where no endpoint has the block within a
+   * second: what happened is not less certain for it.
+   */
   async at(id: Hex, block: bigint): Promise<ChannelState | undefined> {
-    return readState(await readMany(this.#deps.rpc, stateCalls(id), block));
+    for (let attempt = 0; attempt < AT_ATTEMPTS; attempt += 1) {
+      if (attempt > 0) await sleep(AT_PAUSE_MS);
+      const results = await readMany(this.#deps.rpc, stateCalls(id), block).catch(() => []);
+      const state = readState(results);
+      if (state) return state;
+    }
+    return undefined;
   }
 
   async all(ids: readonly Hex[]): Promise<(ChannelState | undefined)[]> {
@@ -76,13 +91,14 @@ export class ChannelStates {
     return pair && { claimed: pair[0], settled: pair[1] };
   }
 
-  /** Runs calls that change nothing, or would: each as if it were alone. */
-  simulate(calls: readonly ContractCall[]): Promise<CallResult[]> {
-    return readMany(this.#deps.rpc, calls, "latest");
+  /** What a call would do now. A payer's contract may run in it, so its gas is limited. */
+  async simulate(call: ContractCall): Promise<CallResult> {
+    return callAs(this.#deps.rpc, MULTICALL3_ADDRESS, call, { gas: SIMULATION_GAS });
   }
 
   async #readTogether(ids: Hex[]): Promise<(ChannelState | undefined)[]> {
-    const results = await this.simulate(ids.flatMap((id) => stateCalls(id)));
+    const calls = ids.flatMap((id) => stateCalls(id));
+    const results = await readMany(this.#deps.rpc, calls, "latest");
     return ids.map((_, index) => readState(results.slice(index * CALLS, (index + 1) * CALLS)));
   }
 }
