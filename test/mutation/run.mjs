@@ -5,6 +5,7 @@
 //   npm run mutate -- prisma/functions   only files at or below these paths
 //   npm run mutate -- --tests path,...   with these tests as well
 //   npm run mutate -- --every 5          a sample: every fifth mutant
+//   npm run mutate -- --lines 12,40 file only mutants that begin on these lines
 //   npm run mutate -- --list             the mutants, without running them
 //
 // Mutants that change nothing are in no-change.json, each with the reason.
@@ -36,9 +37,11 @@ const args = process.argv.slice(2);
 const optionOf = (name) => (args.includes(name) ? args[args.indexOf(name) + 1] : undefined);
 const moreTests = optionOf("--tests")?.split(",") ?? [];
 const every = Number(optionOf("--every") ?? 1);
+const lines = optionOf("--lines")?.split(",").map(Number);
 const onlyTests = optionOf("--only-tests")?.split(",");
 const paths = args.filter(
-  (arg, index) => !arg.startsWith("--") && !args[index - 1]?.match(/^--(only-tests|tests|every)$/),
+  (arg, index) =>
+    !arg.startsWith("--") && !args[index - 1]?.match(/^--(only-tests|tests|every|lines)$/),
 );
 
 const all = Object.values(AREAS).flat();
@@ -53,7 +56,7 @@ const typescript = await mutantsOfTypescript(wanted.filter((file) => !isSql(file
 const mutants = [
   ...typescript.mutants,
   ...wanted.filter(isSql).flatMap((file) => mutantsOfSql(file, read(file))),
-].filter((_, index) => index % every === 0);
+].filter(({ line }, index) => index % every === 0 && (!lines || lines.includes(line)));
 const noChange = JSON.parse(read("test/mutation/no-change.json"));
 const isSame = (entry, mutant) =>
   entry.file === mutant.file &&
@@ -75,7 +78,7 @@ for (const mutant of mutants) {
 }
 if (args.includes("--list")) {
   for (const mutant of mutants) console.log(shown(mutant));
-  process.exit();
+  process.exit(reportStale());
 }
 
 const dir = mkdtempSync(join(tmpdir(), "purser-mutate-"));
@@ -298,16 +301,21 @@ function report() {
     console.log(lineOf(area, of(inArea)));
     for (const file of inArea) console.log(lineOf(`  ${file}`, of([file])));
   }
-  // A sample does not have every mutant.
-  const stale =
-    every > 1 ? [] : noChange.filter((entry) => isWanted(entry.file) && !used.has(entry));
+  process.exitCode = reportStale();
+  console.log("\nOne file again: npm run mutate -- <file>");
+  console.log(`${seconds()} s with ${JOBS} processes`);
+}
+
+/** Entries of no-change.json that fit no mutant. A sample does not have every mutant. */
+function reportStale() {
+  const isSample = every > 1 || lines !== undefined;
+  const stale = noChange.filter((entry) => isWanted(entry.file) && !used.has(entry));
+  if (isSample || stale.length === 0) return 0;
   for (const entry of stale)
     console.log(
       `no-change.json has an entry for a mutant that is not there: ${JSON.stringify(entry)}`,
     );
-  console.log("\nOne file again: npm run mutate -- <file>");
-  console.log(`${seconds()} s with ${JOBS} processes`);
-  process.exitCode = stale.length > 0 ? 1 : 0;
+  return 1;
 }
 
 function lineOf(name, some) {
