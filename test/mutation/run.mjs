@@ -77,7 +77,9 @@ for (const mutant of mutants) {
   mutant.reason = entry?.reason;
 }
 if (args.includes("--list")) {
-  for (const mutant of mutants) console.log(shown(mutant));
+  // Written as a whole before the end: a pipe would lose the rest.
+  const list = mutants.map((mutant) => `${shown(mutant)}\n`).join("");
+  await new Promise((resolve) => process.stdout.write(list, resolve));
   process.exit(reportStale());
 }
 

@@ -31,12 +31,13 @@ interface Settlement {
   agentId?: string | null;
   status?: string;
   lane?: string | null;
+  nonce?: `0x${string}`;
 }
 
 /** @returns its nonce */
 async function settlement(more: Settlement = {}): Promise<`0x${string}`> {
   const { from = randomAddress(), chainId = CHAIN_ID, asset = ASSET, agentId = null } = more;
-  const nonce = nonceOf((nonces += 1));
+  const nonce = more.nonce ?? nonceOf((nonces += 1));
   await pool.query(
     `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value, valid_after,
        valid_before, signature, relay, status, class, lane_address)
@@ -112,8 +113,9 @@ t.test("an own authorization is canceled on chain once a day for each payee", as
   });
   const stateOf = async (nonce: string) => {
     const { rows } = await pool.query(
-      "SELECT cancel_signature AS signature, next_attempt_at = '-infinity' AS due FROM settlements WHERE nonce = $1",
-      [nonce],
+      `SELECT cancel_signature AS signature, next_attempt_at = '-infinity' AS due FROM settlements
+        WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4`,
+      [from, CHAIN_ID, ASSET, nonce],
     );
     return rows[0] as unknown;
   };
@@ -136,6 +138,8 @@ t.test("an own authorization is canceled on chain once a day for each payee", as
   ] as const)
     t.equal(await wantCancel(pool, key, "0x01"), undefined, what);
   t.same(await stateOf(first), untouched);
+  for (const neighbour of [{ from: OTHER }, { chainId: 1 }, { asset: OTHER }])
+    await settlement({ ...own, ...neighbour, nonce: first });
   t.match(await wantCancel(pool, of(first), "0x01"), { decision: "cancel", validBefore: 77n });
   t.same(await stateOf(first), { signature: Buffer.from([1]), due: true });
   t.same(await stateOf(second), untouched);
@@ -147,6 +151,10 @@ t.test("an own authorization is canceled on chain once a day for each payee", as
     "once more for the same",
   );
   t.same(await stateOf(first), { signature: Buffer.from([3]), due: true });
+  const { rowCount } = await pool.query(
+    "SELECT FROM settlements WHERE cancel_signature IS NOT NULL",
+  );
+  t.equal(rowCount, 1, "no other one, not even with the same nonce");
   const client = await pool.connect();
   try {
     await client.query("BEGIN");

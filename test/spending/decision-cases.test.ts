@@ -951,6 +951,46 @@ t.test("too many different refusals are counted on one row for each rule", async
   t.match(await agentRow(agent), { refusals: 1 });
 });
 
+t.test("a decision changes nothing of another agent", async (t) => {
+  const HOUR = 3_600_000_000n;
+  await clock.set((clock.now() / HOUR + 1n) * HOUR);
+  const limits = { dailyLimit: 9n, weeklyLimit: 9n };
+  // In the table, one is before the agent and one after it.
+  const [before, agent, after] = [
+    await agentWith(limits),
+    await agentWith(limits),
+    await agentWith(limits),
+  ];
+  const all = [before, agent, after];
+  for (const one of all) await decide(one, keyed(one, { key: "k0" }), { amount: 3n });
+  await clock.pass(24n * HOUR);
+  for (const one of all) await permit(one);
+  const others = async () => {
+    const tables = ["payments", "spending_windows", "approvals", "payment_sums"];
+    const { rows } = await pool.query(
+      ["SELECT to_jsonb(a) AS row FROM agents a WHERE id = ANY($1)"]
+        .concat(
+          tables.map((table) => `SELECT to_jsonb(r) FROM ${table} r WHERE agent_id = ANY($1)`),
+        )
+        .join(" UNION ALL ") + " ORDER BY 1",
+      [[before.agentId, after.agentId]],
+    );
+    return rows;
+  };
+  const old = await others();
+  const decisions: [string, Partial<ReserveRequest>, bigint][] = [
+    ["blocked: daily_limit_exceeded", {}, 10n],
+    ["blocked: weekly_limit_exceeded", {}, 7n],
+    ["reserved", keyed(agent, { key: "k1" }), 6n],
+    ["reserved", { to: OTHER, ...keyed(agent) }, 6n],
+  ];
+  for (const [expected, more, amount] of decisions) {
+    t.equal(await outcomeOf(agent, more, { amount }), expected);
+    t.same(await others(), old, expected);
+  }
+  t.match(await agentRow(agent), { window_sum: 12n, unsummed: 3, refusals: 2 });
+});
+
 t.test("gas is charged to the owner, and only for what is reserved", async (t) => {
   const chainId = 8_453;
   await writeGasLimits(

@@ -279,6 +279,42 @@ t.test("a payee's limits are separate, and survive its removal from the list", a
   t.equal((await pay(PAYEE, 11n)).kind, "reserved", "a day later");
 });
 
+t.test("which limit of a payee is waited for, at which site", async (t) => {
+  const [agent, other] = [
+    await seedAgent(pool, { dailyLimit: 100n, allowlist: [] }),
+    await seedAgent(pool, { dailyLimit: 100n, allowlist: [] }),
+  ];
+  const [here, there, elsewhere] = ["https://a.example", "https://b.example", "https://c.example"];
+  for (const [{ agentId }, address, site, limit] of [
+    [agent, PAYEE, "", 10],
+    [agent, PAYEE, here, 20],
+    [other, PAYEE, there, 30],
+    [other, OTHER, "", 30],
+  ] as const)
+    await pool.query(
+      "INSERT INTO allowlist_entries (agent_id, address, site, daily_limit) VALUES ($1, $2, $3, $4)",
+      [agentId, address, site, limit],
+    );
+  const fits = async (payee: Address, site: string) => {
+    const { rows } = await pool.query<{ fits: boolean }>(
+      `SELECT available_at IS NOT NULL AS fits
+         FROM purser_release_times($1, $2, $3, 15, clock_timestamp()) WHERE rule = 'payee_limit'`,
+      [agent.agentId, payee, site],
+    );
+    return rows.map((row) => row.fits);
+  };
+  t.same(await fits(PAYEE, ""), [false], "no site: the limit for everywhere");
+  t.same(await fits(PAYEE, here), [true], "its own limit there");
+  t.same(await fits(PAYEE, elsewhere), [false], "another site: the limit for everywhere");
+  t.same(await fits(PAYEE, there), [false], "another agent's limit there does not count");
+  t.same(await fits(OTHER, ""), [], "nor its limit for another payee");
+  t.same(
+    await fits(OTHER, here),
+    [],
+    "the limit of the payee that is listed there is not this one's",
+  );
+});
+
 t.test("a payee expires exactly to the microsecond", async (t) => {
   const agent = await seedAgent(pool, { dailyLimit: 100n });
   await setPayee(pool, agent.agentId, PAYEE, { expiresInMs: 60_000 });
