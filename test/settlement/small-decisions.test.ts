@@ -103,6 +103,7 @@ t.test("a jump of a relayer's nonce makes the agents of its chain wait", async (
 t.test("an own authorization is canceled on chain once a day for each payee", async (t) => {
   await writeGasLimits(pool, CHAIN_ID, limitsOf(readGasBudget(""), 1n));
   const agent = await seedAgent(pool, { dailyLimit: 1n });
+  await seedAgent(pool, { dailyLimit: 1n });
   const from = agent.walletAddress;
   const of = (nonce: `0x${string}`, more = {}) => ({
     from,
@@ -113,7 +114,8 @@ t.test("an own authorization is canceled on chain once a day for each payee", as
   });
   const stateOf = async (nonce: string) => {
     const { rows } = await pool.query(
-      `SELECT cancel_signature AS signature, next_attempt_at = '-infinity' AS due FROM settlements
+      `SELECT cancel_signature AS signature, next_attempt_at = '-infinity' AS due, updated_at > '2021-01-01' AS changed
+         FROM settlements
         WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4`,
       [from, CHAIN_ID, ASSET, nonce],
     );
@@ -126,8 +128,8 @@ t.test("an own authorization is canceled on chain once a day for each payee", as
     await settlement({ from }),
     await settlement({ ...own, status: "submitted" }),
   ];
-  await pool.query("UPDATE settlements SET next_attempt_at = now()");
-  const untouched = { signature: null, due: false };
+  await pool.query("UPDATE settlements SET next_attempt_at = now(), updated_at = '2020-01-01'");
+  const untouched = { signature: null, due: false, changed: false };
   for (const [what, key] of [
     ["another program's", of(foreign)],
     ["submitted", of(submitted)],
@@ -141,7 +143,7 @@ t.test("an own authorization is canceled on chain once a day for each payee", as
   for (const neighbour of [{ from: OTHER }, { chainId: 1 }, { asset: OTHER }])
     await settlement({ ...own, ...neighbour, nonce: first });
   t.match(await wantCancel(pool, of(first), "0x01"), { decision: "cancel", validBefore: 77n });
-  t.same(await stateOf(first), { signature: Buffer.from([1]), due: true });
+  t.same(await stateOf(first), { signature: Buffer.from([1]), due: true, changed: true });
   t.same(await stateOf(second), untouched);
   t.match(await wantCancel(pool, of(second), "0x02"), { decision: "lapse", validBefore: 77n });
   t.same(await stateOf(second), untouched, "it is left to expire");
@@ -150,7 +152,7 @@ t.test("an own authorization is canceled on chain once a day for each payee", as
     { decision: "cancel" },
     "once more for the same",
   );
-  t.same(await stateOf(first), { signature: Buffer.from([3]), due: true });
+  t.same(await stateOf(first), { signature: Buffer.from([3]), due: true, changed: true });
   const { rowCount } = await pool.query(
     "SELECT FROM settlements WHERE cancel_signature IS NOT NULL",
   );

@@ -270,6 +270,32 @@ t.test("whole sums are read, not what they hold", async (t) => {
     }
 });
 
+t.test("each agent's sums go on where its own end", async (t) => {
+  await fillSumsWith(2);
+  for (const [summedTo, expected] of [
+    [0, [0, 2]],
+    [2, [2]],
+  ] as const) {
+    const { agentId } = await seedAgent(pool, { dailyLimit: 1n });
+    const paid = [1, 2, 3, 4].map((step) =>
+      insert({ agentId, id: newId("pay"), payee: PAYEE, amount: 1, at: START + step * STEP }),
+    );
+    await pool.query(
+      `UPDATE agents SET summed_to_at = ${at(START + summedTo * STEP)} WHERE id = '${agentId}';
+       ${paid.join("\n")} SELECT purser_write_sums('${agentId}');`,
+    );
+    const { rows } = await pool.query<{ step: number }>(
+      `SELECT ((extract(epoch FROM after_at) - ${START}) / ${STEP})::int AS step FROM payment_sums
+        WHERE agent_id = $1 AND payee = '' AND level = 1 ORDER BY after_at`,
+      [agentId],
+    );
+    t.same(
+      rows.map(({ step }) => step),
+      expected,
+    );
+  }
+});
+
 t.test("the agent's row is locked while sums are written", async (t) => {
   const { agentId } = await seedAgent(pool, { dailyLimit: 1n });
   const client = await pool.connect();
