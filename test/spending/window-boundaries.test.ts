@@ -288,6 +288,7 @@ t.test("which limit of a payee is waited for, at which site", async (t) => {
   for (const [{ agentId }, address, site, limit] of [
     [agent, PAYEE, "", 10],
     [agent, PAYEE, here, 20],
+    [other, PAYEE, "", 30],
     [other, PAYEE, there, 30],
     [other, OTHER, "", 30],
   ] as const)
@@ -313,6 +314,45 @@ t.test("which limit of a payee is waited for, at which site", async (t) => {
     [],
     "the limit of the payee that is listed there is not this one's",
   );
+});
+
+t.test("when an amount fits, as of a moment", async (t) => {
+  const agent = await seedAgent(pool, { dailyLimit: 10n, paymentsPerHour: 1 });
+  await clock.set((clock.now() / HOUR_MICROS + 1n) * HOUR_MICROS);
+  const start = clock.now();
+  await spend(agent, 4n);
+  await pass(10n);
+  await spend(agent, 5n);
+  const hour = (name: string) =>
+    `((extract(epoch FROM ${name}) * 1000000 - $4) / 3600000000)::float`;
+  const times = async (amount: number, atHour: number) => {
+    const { rows } = await pool.query<{ rule: string; next: number | null; fits: number | null }>(
+      `SELECT rule, ${hour("next_release_at")} AS next, ${hour("available_at")} AS fits
+         FROM purser_release_times($1, '', '', $2, 'epoch'::timestamptz + ($4 + $3 * 3600000000) * interval '1 microsecond')
+        ORDER BY rule`,
+      [agent.agentId, amount, atHour, String(start)],
+    );
+    return rows.map(({ rule, next, fits }) => [rule, next, fits]);
+  };
+  // [amount, at this hour; the day: next release, fits; payments per hour: the same]
+  const cases: [string, number, number, (number | null)[], (number | null)[]][] = [
+    ["all that is left", 1, 10, [24, 10], [11, 11]],
+    ["one more: when the first payment leaves", 2, 10, [24, 24], [11, 11]],
+    ["all of both", 6, 10, [24, 34], [11, 11]],
+    ["more than the limit", 11, 10, [24, null], [11, 11]],
+    ["before the last decision: as of that one", 1, 9, [24, 10], [11, 11]],
+    ["the first one has left, and nothing was decided since", 5, 25, [34, 25], [null, 25]],
+    ["the same, one more", 6, 25, [34, 34], [null, 25]],
+  ];
+  for (const [what, amount, atHour, day, hourly] of cases)
+    t.same(
+      await times(amount, atHour),
+      [
+        ["daily_limit", ...day],
+        ["payments_per_hour", ...hourly],
+      ],
+      what,
+    );
 });
 
 t.test("a payee expires exactly to the microsecond", async (t) => {
