@@ -79,6 +79,14 @@ const keyed = (
   idempotency: { subjectId: agent.agentId, route: ROUTE, key: "k", bodyHash: BODY, ...more },
 });
 
+/** Whether a statement waits for another one's lock. */
+async function isWaiting(): Promise<boolean> {
+  const { rows } = await database.pool.query(
+    "SELECT FROM pg_locks WHERE NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())",
+  );
+  return rows.length > 0;
+}
+
 async function paymentsOf({ agentId }: SeededAgent) {
   const { rows } = await pool.query<Record<string, unknown>>(
     "SELECT * FROM payments WHERE agent_id = $1 ORDER BY created_at, id",
@@ -114,14 +122,22 @@ t.test("a decision holds the agent's row, a dry run does not", async (t) => {
       client.release();
     }
   }
-  // A refusal of another connection's agent waits too.
   const client = await pool.connect();
-  await client.query("BEGIN");
-  await client.query("SELECT FROM agents WHERE id = $1 FOR UPDATE", [agent.agentId]);
-  const dry = await outcomeOf(agent, {}, { dryRun: true });
-  await client.query("ROLLBACK");
-  client.release();
-  t.equal(dry, "allowed", "a dry run waits for nobody");
+  try {
+    await client.query("BEGIN");
+    await reserve(client, {
+      ...reserveRequest(agent, 100n),
+      paymentId: newId("pay"),
+      dryRun: false,
+    });
+    t.equal(await outcomeOf(agent, {}, { dryRun: true }), "allowed", "a dry run waits for nobody");
+    const waiting = outcomeOf(agent);
+    await until(isWaiting);
+    await client.query("COMMIT");
+    t.equal(await waiting, "blocked: daily_limit_exceeded", "it decides after the one before it");
+  } finally {
+    client.release();
+  }
 });
 
 t.test("a canceled call", async (t) => {
@@ -776,12 +792,7 @@ t.test("a permit that is being decided on is waited for", async (t) => {
     const dry = { ...keyed(agent), to: OTHER };
     t.equal(await outcomeOf(agent, dry, { dryRun: true }), "allowed", "nor does its decision");
     const waiting = pool.query(ask(true), call);
-    await until(async () => {
-      const { rows } = await database.pool.query(
-        "SELECT FROM pg_locks WHERE NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())",
-      );
-      return rows.length > 0;
-    });
+    await until(isWaiting);
     await client.query("SELECT purser_use_permit($1, 'pay_1')", [id]);
     await client.query("COMMIT");
     t.same((await waiting).rows, [], "it was used meanwhile");
@@ -847,7 +858,17 @@ t.test("what a reservation writes", async (t) => {
       status_code: null,
     },
   ]);
+  const windows = async () => {
+    const { rows: stored } = await pool.query(
+      "SELECT payee, hours, amount, payments FROM spending_windows WHERE agent_id = $1",
+      [agent.agentId],
+    );
+    return stored;
+  };
+  const week = { payee: "", hours: 168 };
+  t.match(await windows(), [{ ...week, amount: 3n, payments: 1n }], "the week goes on from here");
   await decide(agent, { gas: { hold: 0n, floorAtomic: 0n } });
+  t.match(await windows(), [{ ...week, amount: 4n, payments: 2n }]);
   const [, plain] = await paymentsOf(agent);
   t.match(plain, { maximum: null, gas_hold: 0n, memo: null });
 });
