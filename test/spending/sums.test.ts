@@ -4,6 +4,7 @@ import t from "tap";
 import { newId } from "../../server/core/ids.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { Random } from "../helpers/random.ts";
+import { until } from "../helpers/until.ts";
 import { ASSET, CHAIN_ID, PAYEE, seedAgent } from "./guardrails-sql.helper.ts";
 
 const database = await testDatabase(t);
@@ -309,4 +310,34 @@ t.test("the agent's row is locked while sums are written", async (t) => {
     await client.query("ROLLBACK");
     client.release();
   }
+});
+
+t.test("two that write an agent's sums at once write them once", async (t) => {
+  await fillSumsWith(2);
+  const { agentId } = await seedAgent(pool, { dailyLimit: 1n });
+  for (const step of [1, 2])
+    await pool.query(
+      insert({ agentId, id: newId("pay"), payee: PAYEE, amount: 1, at: START + step * STEP }),
+    );
+  const client = await pool.connect();
+  try {
+    await client.query("BEGIN");
+    await client.query("SELECT purser_write_sums($1)", [agentId]);
+    const other = pool.query("SELECT purser_write_sums($1)", [agentId]);
+    await until(async () => {
+      const { rows } = await pool.query(
+        "SELECT FROM pg_locks WHERE NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())",
+      );
+      return rows.length > 0;
+    });
+    await client.query("COMMIT");
+    await t.resolves(other);
+  } finally {
+    client.release();
+  }
+  const { rows } = await pool.query(
+    "SELECT payments FROM payment_sums WHERE agent_id = $1 AND payee = ''",
+    [agentId],
+  );
+  t.same(rows, [{ payments: 2n }]);
 });
