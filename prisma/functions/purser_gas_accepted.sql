@@ -12,7 +12,7 @@ DECLARE
   refused JSONB := '[]';
 BEGIN
   WITH wanted AS (
-    SELECT f.chain_id, u.account, sum(f.gas_hold) AS cost, bool_or(f.agent_id IS NULL OR f.kind = 'allowance') AS must_fit
+    SELECT f.chain_id, u.account, sum(f.gas_hold) AS cost
       FROM fresh f, unnest(f.gas_accounts) AS u (account)
      WHERE f.gas_hold > 0 AND (f.agent_id IS NULL OR f.kind = 'allowance' OR position(':' IN u.account) = 0)
      GROUP BY 1, 2),
@@ -30,7 +30,7 @@ BEGIN
            + purser_gas_step(t.chain_id, t.account, w.cost)))
     INTO room
     FROM taken t JOIN wanted w USING (chain_id, account)
-   WHERE w.must_fit AND t.full_at > at + interval '24 hours';
+   WHERE t.full_at > at + interval '24 hours';
   IF room IS NULL THEN
     RETURN NULL;
   END IF;
@@ -39,7 +39,6 @@ BEGIN
              SELECT a FROM unnest(f.gas_accounts) AS a WHERE room ? (f.chain_id || ' ' || a)) AS accounts
       FROM fresh f WHERE (f.agent_id IS NULL OR f.kind = 'allowance') AND f.gas_hold > 0 ORDER BY f.turn, f.nonce
   LOOP
-    CONTINUE WHEN cardinality(one.accounts) = 0;
     short := 0;
     FOR i IN 1 .. cardinality(one.accounts) LOOP
       need := extract(epoch FROM purser_gas_step(one.chain_id, one.accounts[i], one.gas_hold));

@@ -24,8 +24,8 @@ BEGIN
              'gasHold', p_hold::text, 'gasHeld', coalesce(g.held, 0)::text,
              'gasLeft', greatest(floor(l.per_day * (1 - extract(epoch FROM
                greatest(g.full_at - clock_timestamp(), interval '0')) / 86400)), 0)::text,
-             'gasAvailableAt', CASE WHEN fits_at < 'infinity' THEN to_char(fits_at AT TIME ZONE 'UTC',
-               'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') END)
+             -- Null for 'infinity'.
+             'gasAvailableAt', to_char(fits_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
       FROM gas_limits l LEFT JOIN gas_accounts g ON g.chain_id = l.chain_id AND g.account = short_of
      WHERE l.chain_id = p_chain_id AND l.name = split_part(short_of, ':', 1));
 END;

@@ -88,7 +88,7 @@ BEGIN
     INSERT INTO settlement_corrections (from_address, chain_id, asset, nonce, settlement_id, kind, before, after)
     VALUES (was.from_address, p_chain_id, was.asset, was.nonce, was.id, v_kind,
       jsonb_build_object('status', was.status, 'reason', was.error_reason, 'proof', was.proof, 'finalAt', was.final_at),
-      jsonb_build_object('status', now_is.status, 'proof', coalesce(now_is.proof, ask.proof)));
+      jsonb_build_object('status', now_is.status, 'proof', ask.proof));
     IF was.agent_id IS NOT NULL THEN
       PERFORM purser_payment_corrected(was.agent_id, was.id, v_kind, now_is);
     END IF;

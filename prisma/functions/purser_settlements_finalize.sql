@@ -54,8 +54,8 @@ BEGIN
   said AS (
     SELECT pg_notify('purser_settled', jsonb_agg(purser_settled_message(
              w.id, w.status, w.tx_hash, w.block_number, w.settled_at, w.by_other, w.error_reason, w.error_message, w.value))::text)
-      FROM (SELECT *, CASE status WHEN 'settled' THEN (row_number() OVER (PARTITION BY status)) / 16
-                                  ELSE -row_number() OVER (PARTITION BY status) END AS part FROM changed) AS w
+      FROM (SELECT *, row_number() OVER (PARTITION BY status) / CASE status WHEN 'settled' THEN 16 ELSE 1 END AS part
+              FROM changed) AS w
      GROUP BY w.status, w.part)
   SELECT count(*), array_agg(c.more ORDER BY c.agent_id, c.from_address, c.nonce) FILTER (WHERE c.more IS DISTINCT FROM NULL)
     INTO finished, more
@@ -86,7 +86,7 @@ BEGIN
              ("from" TEXT, asset TEXT, nonce TEXT, status TEXT, proof JSONB, "isFinal" BOOLEAN)
        WHERE s.from_address = o."from" AND s.chain_id = p_chain_id AND s.asset = o.asset AND s.nonce = o.nonce
          AND o."isFinal" AND s.final_at IS NULL AND s.status = 'settled' AND o.status = 'settled'
-         AND o.proof->>'kind' = 'receipt' AND s.tx_hash = o.proof->>'tx' AND s.block_hash = o.proof->>'blockHash'
+         AND s.tx_hash = o.proof->>'tx' AND s.block_hash = o.proof->>'blockHash'
       RETURNING s.agent_id, s.id),
     paid AS (
       UPDATE payments p SET final_at = clock_timestamp() FROM same

@@ -20,7 +20,7 @@ DECLARE
 BEGIN
   SELECT * INTO was FROM relayer_transactions
    WHERE chain_id = p_chain_id AND lane_address = p_address AND nonce = p_nonce FOR UPDATE;
-  IF was.status IS NULL OR was.status NOT IN ('pending', 'included') OR was.status = p_status
+  IF was.status IS NULL OR was.status NOT IN ('pending', 'included')
      OR (was.status = 'included'
          AND (p_status NOT IN ('mined', 'given_up') OR was.block_hash <> p_block_hash)) THEN
     RETURN '{"finished": 0, "corrected": []}'::jsonb;

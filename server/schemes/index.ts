@@ -6,6 +6,7 @@ import type { NetworkFacts } from "../core/networks.ts";
 import { allowance } from "./allowance/index.ts";
 import { exactEip3009 } from "./exact-eip3009/index.ts";
 import { exactPermit2 } from "./exact-permit2/index.ts";
+import { unknown } from "./unknown.ts";
 import { upto } from "./upto/index.ts";
 import {
   findServed,
@@ -67,9 +68,14 @@ export function paymentSchemeOf({ terms }: Pick<AuthorizationRef, "terms">): Sch
   return BY_TERMS[terms.scheme];
 }
 
+const RELAYED: Readonly<Record<string, Relaying>> = { ...BY_TERMS, allowance };
+
+/** The schemes of stored authorizations with terms that this release can relay. */
+export const KNOWN_TERMS: readonly string[] = Object.keys(RELAYED);
+
 /** How any signed authorization is relayed and proven, payments and allowances. */
-export const schemeOf = (ref: AuthorizationRef): Relaying =>
-  ref.terms?.scheme === "allowance" ? allowance : paymentSchemeOf(ref);
+export const schemeOf = ({ terms }: AuthorizationRef): Relaying =>
+  terms ? (RELAYED[terms.scheme] ?? unknown) : exactEip3009;
 
 /** All contracts that take money from wallets by an allowance. */
 export const SPENDERS: readonly Address[] = [

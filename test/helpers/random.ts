@@ -29,6 +29,13 @@ export class Random {
     return picked;
   }
 
+  /** Each as often as its weight says, compared with the others. */
+  weighted<T>(from: readonly (readonly [T, number])[]): T {
+    let left = this.next() * from.reduce((sum, [, weight]) => sum + weight, 0);
+    for (const [one, weight] of from) if ((left -= weight) < 0) return one;
+    throw new Error("nothing to pick from");
+  }
+
   shuffled<T>(list: readonly T[]): T[] {
     const rest = [...list];
     return list.map(() => rest.splice(this.int(0, rest.length - 1), 1)[0] as T);

@@ -55,8 +55,10 @@ const SQL_TESTS = [
   "test/settlement/small-decisions.test.ts",
   "test/settlement/gas-accounts.test.ts",
   "test/settlement/written-outcomes.test.ts",
+  "test/settlement/written-transactions.test.ts",
   "test/settlement/gas-cases.test.ts",
   "test/settlement/lane-cases.test.ts",
+  "test/settlement/at-the-same-time.test.ts",
 ];
 
 /** Quick tests with a database for TypeScript that has statements, by area. */

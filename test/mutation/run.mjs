@@ -6,6 +6,7 @@
 //   npm run mutate -- --tests path,...   with these tests as well
 //   npm run mutate -- --every 5          a sample: every fifth mutant
 //   npm run mutate -- --lines 12,40 file only mutants that begin on these lines
+//   npm run mutate -- --again FILE       those that survived, by the output of an earlier run
 //   npm run mutate -- --list             the mutants, without running them
 //
 // Mutants that change nothing are in no-change.json, each with the reason.
@@ -40,10 +41,11 @@ const optionOf = (name) => (args.includes(name) ? args[args.indexOf(name) + 1] :
 const moreTests = optionOf("--tests")?.split(",") ?? [];
 const every = Number(optionOf("--every") ?? 1);
 const lines = optionOf("--lines")?.split(",").map(Number);
+const again = optionOf("--again");
 const onlyTests = optionOf("--only-tests")?.split(",");
 const paths = args.filter(
   (arg, index) =>
-    !arg.startsWith("--") && !args[index - 1]?.match(/^--(only-tests|tests|every|lines)$/),
+    !arg.startsWith("--") && !args[index - 1]?.match(/^--(only-tests|tests|every|lines|again)$/),
 );
 
 const all = Object.values(AREAS).flat();
@@ -59,6 +61,10 @@ const mutants = [
   ...typescript.mutants,
   ...wanted.filter(isSql).flatMap((file) => mutantsOfSql(file, read(file))),
 ].filter(({ line }, index) => index % every === 0 && (!lines || lines.includes(line)));
+if (again !== undefined) {
+  const earlier = readFileSync(again, "utf8");
+  mutants.splice(0, mutants.length, ...mutants.filter((one) => earlier.includes(shown(one))));
+}
 const noChange = JSON.parse(read("test/mutation/no-change.json"));
 const isSame = (entry, mutant) =>
   entry.file === mutant.file &&
@@ -329,7 +335,7 @@ function report() {
 
 /** Entries of no-change.json that fit no mutant. A sample does not have every mutant. */
 function reportStale() {
-  const isSample = every > 1 || lines !== undefined;
+  const isSample = every > 1 || lines !== undefined || again !== undefined;
   const stale = noChange.filter((entry) => isWanted(entry.file) && !used.has(entry));
   if (isSample || stale.length === 0) return 0;
   for (const entry of stale)

@@ -34,7 +34,7 @@ const STATEMENT = /^(PERFORM|UPDATE|INSERT|DELETE|SELECT|RETURN)$/;
 /** Words, numbers, operators and strings of the body, with their places; comments are left out. */
 function tokensOf(text, from, to) {
   const pattern =
-    /--[^\n]*|'(?:[^']|'')*'|[A-Za-z_][A-Za-z_0-9]*|[0-9]+|:=|=>|<=|>=|<>|\^@|->>|->|#>>|::|\|\||[^\s]/gy;
+    /--[^\n]*|'(?:[^']|'')*'|"[^"]*"|[A-Za-z_][A-Za-z_0-9]*|[0-9]+|:=|=>|<=|>=|<>|\^@|->>|->|#>>|::|\|\||[^\s]/gy;
   const tokens = [];
   pattern.lastIndex = from;
   let depth = 0;

@@ -23,7 +23,7 @@ export const ASSET = account("token");
 export const PAYEE = account("payee");
 
 const OTHER_LANE = `CASE chain_id WHEN ${CHAIN} THEN '' ELSE 'elsewhere, ' END
-  || CASE lane_address WHEN '${LANE}' THEN '' ELSE 'other lane, ' END`;
+  || CASE lane_address WHEN '${LANE}' THEN '' ELSE lane_address || ', ' END`;
 
 /** The tables that the functions write, and how a row is named. */
 const TABLES: Record<string, string> = {
@@ -33,12 +33,14 @@ const TABLES: Record<string, string> = {
   settlement_transactions: `${OTHER_LANE} || lane_nonce || ' ' || position`,
   relayer_attempts: "hash",
   relayer_lanes: `CASE chain_id WHEN ${CHAIN} THEN '' ELSE 'elsewhere, ' END || address`,
-  gas_accounts: "account",
+  gas_accounts: `CASE chain_id WHEN ${CHAIN} THEN '' ELSE 'elsewhere, ' END || account`,
   lane_offenders: "payer",
   settlement_corrections: "settlement_id || ' ' || kind",
   agents: "id",
   idempotency_keys: "key",
   withdrawal_orders: "nonce",
+  spending_windows: "agent_id || ' ' || payee || ' ' || hours",
+  approvals: "id",
   audit_notes: "action",
   notified: "number",
 };
@@ -139,47 +141,87 @@ export class ChangedRows {
   }
 
   /**
-   * Rows that share all but one part of their key with the rows that are there. No function may touch them.
+   * Rows that share all but one part of their key with the rows that are there, and are like them. No function may touch them.
+   * Each is before them in its table, where a statement that finds too much finds it first.
    */
   async neighbours(): Promise<void> {
-    const { rows: found } = await this.query<Record<"from_address" | "asset" | "nonce", string>>(
-      "SELECT from_address, asset, nonce FROM settlements WHERE nonce LIKE '0x%' ORDER BY id LIMIT 1",
-    );
     const others: Row[] = [
       { from_address: account("x") },
       { chain_id: 1 },
       { asset: account("x") },
       { nonce: h("x") },
     ];
-    for (const key of found)
+    const { rows: keys } = await this.query<Row>(
+      `SELECT from_address, chain_id::int, asset, nonce, status, tx_hash, block_number::int, block_hash, proof, settled_at,
+         error_reason, lane_address, lane_epoch::int, attempts, relay
+         FROM settlements WHERE nonce LIKE '0x%' ORDER BY id LIMIT 1`,
+    );
+    for (const like of keys)
       for (const [index, other] of others.entries()) {
-        const row = { chain_id: CHAIN, ...key, ...other };
+        const row = { ...like, ...other };
         const { rowCount: known } = await this.query(
           "SELECT FROM settlements WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4",
-          [row.from_address, row.chain_id, row.asset, row.nonce],
+          [row["from_address"], row["chain_id"], row["asset"], row["nonce"]],
         );
-        if (known === 0)
-          await this.settlement(`neighbour ${index}`, { status: "submitted", ...row });
+        if (known === 0) await this.settlement(`neighbour ${index}`, row);
       }
+    await this.query("UPDATE settlements SET id = id WHERE id NOT LIKE 'neighbour %'");
+    const { rows: transactions } = await this.query<{ lane: string; chain: number; nonce: number }>(
+      "SELECT lane_address AS lane, chain_id::int AS chain, nonce::int FROM relayer_transactions ORDER BY nonce LIMIT 1",
+    );
+    for (const of of transactions)
+      for (const other of [{ lane: account("x lane") }, { chain: 1 }, { nonce: of.nonce + 100 }]) {
+        const { lane, chain, nonce } = { ...of, ...other };
+        const { rowCount: known } = await this.query(
+          "SELECT FROM relayer_transactions WHERE lane_address = $1 AND chain_id = $2 AND nonce = $3",
+          [lane, chain, nonce],
+        );
+        const items = others.flatMap((row, index) =>
+          keys.length > 0 && (row["chain_id"] ?? CHAIN) === chain ? [`neighbour ${index}`] : [],
+        );
+        const attempts = [{ hash: h(`n${Object.keys(other)[0]}`) }];
+        if (known === 0) await this.transaction(nonce, items, { lane, chain, attempts });
+      }
+    await this.query(
+      "UPDATE relayer_transactions SET status = status WHERE lane_address = $1 AND chain_id = $2 AND nonce < 100",
+      [LANE, CHAIN],
+    );
+    await this.query(
+      `INSERT INTO relayer_lanes (chain_id, address, lease_owner, lease_epoch, lease_until, next_nonce)
+       SELECT chain_id, $1, lease_owner, lease_epoch, lease_until, next_nonce FROM relayer_lanes
+       UNION ALL SELECT 1, address, lease_owner, lease_epoch, lease_until, next_nonce FROM relayer_lanes
+       ON CONFLICT DO NOTHING`,
+      [account("x lane")],
+    );
+    await this.query(
+      "UPDATE relayer_lanes SET next_nonce = next_nonce WHERE chain_id = $1 AND address = $2",
+      [CHAIN, LANE],
+    );
     const { rowCount } = await this.query("SELECT FROM payments");
     if (rowCount === 0) return;
-    const agent = "agt_2";
-    await this.query(
-      `INSERT INTO agents (id, owner_id, name, network, wallet_address, daily_limit, window_tail_at, window_sum)
-       SELECT $1, owner_id, name, network, $2, daily_limit, window_tail_at, window_sum FROM agents`,
-      [agent, account("x")],
-    );
-    const { rows: payments } = await this.query<{ id: string; status: string }>(
-      "SELECT id, status FROM payments",
+    for (const agent of ["agt_2", "agt_3"])
+      await this.query(
+        `INSERT INTO agents (id, owner_id, name, network, wallet_address, daily_limit, window_tail_at, window_sum)
+         SELECT $1, owner_id, name, network, $2, daily_limit, window_tail_at, window_sum FROM agents WHERE id = $3`,
+        [agent, account(`wallet ${agent}`), AGENT],
+      );
+    const { rows: payments } = await this.query<Row & { id: string }>(
+      `SELECT id, kind, status, amount::int - 1 AS amount, maximum::int, denial_code, failure_code, gas_hold::int FROM payments`,
     );
     const paid = { tx_hash: h("x"), settled_at: "2026-01-01" };
-    for (const { id } of payments)
-      for (const status of ["submitted", "settled"])
-        await this.payment(status === "settled" ? `${id} of another` : id, {
-          ...paid,
-          agent_id: status === "settled" ? AGENT : agent,
-          status,
-        });
+    for (const { id, ...like } of payments)
+      for (const other of [
+        { id, agent_id: "agt_2", ...like },
+        { id, agent_id: "agt_3", ...like, status: "reserved", denial_code: null },
+        { id: `${id} of another`, agent_id: AGENT, ...like },
+      ]) {
+        const prefix = like["maximum"] === null ? "" : "permit2:";
+        await this.payment(other.id, { nonce: `${prefix}${h(other.id)}`, ...paid, ...other });
+      }
+    await this.query(
+      "UPDATE payments SET id = id WHERE agent_id = $1 AND id NOT LIKE '% of another'",
+      [AGENT],
+    );
   }
 
   /** A transaction of the lane that carries these settlements, and its attempts. */
@@ -225,9 +267,11 @@ export class ChangedRows {
       ([table, name]) =>
         `SELECT '${table} ' || (${name}) AS name, to_jsonb(r) AS columns FROM ${table} r`,
     );
-    const { rows } = await this.query<{ name: string; columns: Record<string, unknown> }>(
-      parts.join(" UNION ALL "),
-    );
+    // Named, so that Postgres plans it once.
+    const { rows } = await this.#client.query<{ name: string; columns: Record<string, unknown> }>({
+      name: "all rows",
+      text: parts.join(" UNION ALL "),
+    });
     return new Map(rows.map(({ name, columns }) => [name, columns]));
   }
 
@@ -290,12 +334,12 @@ function named(hash: string, digits: string): string {
   return /^[\w' -]+$/.test(text) ? text : hash;
 }
 
-/** One database for a file, and a transaction for each case. */
-export async function rowChanges(t: Parameters<typeof testDatabase>[0]) {
+/** A run with mutants keeps the database for thousands of files: every case is rolled back. */
+const { keptRows } = globalThis as { keptRows?: { prepared?: ReturnType<typeof prepare> } };
+
+async function prepare(t: Parameters<typeof testDatabase>[0]) {
   const database = await testDatabase(t);
   const clock = await withOwnClock(database);
-  const nowMs = Math.floor(Date.now() / 1_000) * 1_000;
-  await clock.set(BigInt(nowMs) * 1_000n);
   await database.pool.query(`
     CREATE TABLE clock.notified (number SERIAL, channel TEXT, message JSONB);
     CREATE FUNCTION clock.pg_notify(channel TEXT, payload TEXT) RETURNS VOID LANGUAGE sql AS
@@ -304,6 +348,18 @@ export async function rowChanges(t: Parameters<typeof testDatabase>[0]) {
   const pool: Pool = createPool(database.url, { maxConnections: 1 });
   t.teardown(() => pool.end());
   await pool.query("SET timezone = 'UTC'");
+  return { clock, pool };
+}
+
+/** One database for a file, and a transaction for each case. */
+export async function rowChanges(t: Parameters<typeof testDatabase>[0]) {
+  const { clock, pool } = await (keptRows
+    ? (keptRows.prepared ??= prepare({ teardown: () => undefined }))
+    : prepare(t));
+  // What was rolled back stays in the tables otherwise, and slows every case down.
+  if (keptRows) await pool.query(`VACUUM ${Object.keys(TABLES).join(", ")}`);
+  const nowMs = Math.floor(Date.now() / 1_000) * 1_000;
+  await clock.set(BigInt(nowMs) * 1_000n);
   return async <T>(work: (rows: ChangedRows) => Promise<T>): Promise<T> => {
     const client = await pool.connect();
     try {

@@ -23,6 +23,11 @@ const budgets =
     accounts: Record<string, [fullInSeconds: number, held: number]> = {},
   ): Work =>
   async (rows) => {
+    // Other chains have their own, and so has another owner. They are first in the tables.
+    const empty = { full_at: new Date(rows.nowMs + 10 * DAY * 1_000).toISOString(), held: 99 };
+    for (const account of ["owner:o", "agents", `owner:${OWNER}`, "strangers"])
+      await rows.insert("gas_accounts", { chain_id: 1, account, ...empty });
+    await rows.insert("gas_accounts", { chain_id: CHAIN, account: "owner:another", ...empty });
     for (const [name, per_day] of Object.entries(perDay))
       await rows.insert("gas_limits", { chain_id: CHAIN, name, per_day });
     for (const [account, [seconds, held]] of Object.entries(accounts))
@@ -34,7 +39,6 @@ const budgets =
         used: 2,
         used_on: "2026-01-01",
       });
-    // Other chains have their own.
     await rows.insert("gas_limits", { chain_id: 1, name: "owner", per_day: 1 });
     await rows.insert("gas_limits", { chain_id: 1, name: "agents", per_day: 1 });
   };
@@ -286,6 +290,28 @@ await check("never enough", budgets(third), accept(["a", DAY + 1, ["strangers"]]
 await check("exactly a day's budget", budgets(third), accept(["a", DAY, ["strangers"]]), [
   "gas_accounts strangers: full_at +86400 s, held 86400, used 0, used_on today",
 ]);
+await check(
+  "exactly a day's budget, when the account is full again",
+  budgets(third, { strangers: [5, 5] }),
+  accept(["a", DAY, ["strangers"]]),
+  ["refused ([accounts ([strangers]), id a, retryMs 5000])"],
+);
+await check(
+  "in debt: what needs no gas is accepted, and one unit is not",
+  budgets(third, { strangers: [DAY + 3, 5] }),
+  accept(["a", 0, ["strangers"]], ["b", 1, ["strangers"]]),
+  ["refused ([accounts ([strangers]), id b, retryMs 4000])"],
+);
+await check(
+  "one that fits takes from each of its accounts before the next is decided",
+  budgets(third, { "payer:1": [DAY - 6, 5], strangers: [DAY - 4, 5] }),
+  accept(
+    ["a", 2, ["strangers", "payer:1"]],
+    ["b", 2, ["strangers", "payer:2"]],
+    ["c", 2, ["strangers", "payer:1"]],
+  ),
+  ["refused ([accounts ([strangers, payer:1]), id c, retryMs 2000])"],
+);
 const withPayment =
   (perDay: Record<string, number>, accounts = {}): Work =>
   async (rows) => {
@@ -313,6 +339,25 @@ await check(
   withPayment(both, { [`owner:${OWNER}`]: [DAY - 6, 5] }),
   accept(["n", 7, [], { agent_id: AGENT, kind: "allowance", terms: ALLOWANCE }]),
   [`refused ([accounts ([owner:${OWNER}]), id n, retryMs 1000])`],
+);
+const besideAllowance = accept(
+  ["p", 0, [], { agent_id: AGENT, kind: "spend" }],
+  ["n", 7, [], { agent_id: AGENT, kind: "allowance", terms: ALLOWANCE }],
+);
+await check(
+  "an allowance beside an agent's payment: only the allowance must fit",
+  withPayment(both, { agents: [DAY - 3, 5] }),
+  besideAllowance,
+  ["refused ([accounts ([agents]), id n, retryMs 500])"],
+);
+await check(
+  "an allowance that fits beside an agent's payment that exceeds the share of all",
+  withPayment(both, { agents: [DAY - 4, 5] }),
+  besideAllowance,
+  [
+    "gas_accounts agents: full_at +86403 s, held 19, used_on today",
+    `gas_accounts owner:${OWNER}: full_at +7 s, held 7, used 0, used_on today`,
+  ],
 );
 await check(
   "two chains at once",

@@ -21,6 +21,7 @@ async function check(what: string, prepare: Work, call: Work, expected: string[]
   await t.test(what, async (t) => {
     await inRows(async (rows) => {
       await prepare(rows);
+      await rows.neighbours();
       let result: unknown;
       const lines = await rows.changesOf(async () => {
         await rows.query("SAVEPOINT before");
@@ -153,6 +154,23 @@ await check(
     sent("b", 2),
   ],
 );
+await check(
+  "sent before: without reserved gas, none is reserved again, and one unit is",
+  async (rows) => {
+    await two({ attempts: 1, gas_accounts: ["strangers"], gas_hold: 0 })(rows);
+    await rows.settlement("c", claimed({ attempts: 1, gas_accounts: ["payer:p"], gas_hold: 1 }));
+  },
+  persist({ items: ["a", "c"] }),
+  [
+    "result stored",
+    "gas_accounts payer:p: held 2",
+    ...stored().slice(1),
+    carried(0, 0),
+    carried(1, 1),
+    sent("a", 2),
+    sent("c", 2),
+  ],
+);
 await check("sent twice before", two({ attempts: 2 }), persist({ items: ["a"] }), [
   "result stored",
   ...reservedAgain,
@@ -207,6 +225,14 @@ for (const [what, row] of changedHands)
 
 // An agent's reservation: released, or signed.
 
+const PERMIT = `apr_${"0".repeat(26)}`;
+const otherAgent: Work = (rows) =>
+  rows.query(
+    `INSERT INTO agents (id, owner_id, name, network, wallet_address, daily_limit, window_tail_at)
+     SELECT 'agt_9', owner_id, name, network, $1, daily_limit, window_tail_at FROM agents`,
+    [account("wallet 9")],
+  );
+
 const reserved =
   (row: Row = {}): Work =>
   async (rows) => {
@@ -231,6 +257,31 @@ const reserved =
     };
     await rows.insert("withdrawal_orders", { ...order, nonce: h("n1"), payment_id: "p" });
     await rows.insert("withdrawal_orders", { ...order, nonce: h("n2"), payment_id: "q" });
+    // Another agent's order for a payment of that name.
+    await otherAgent(rows);
+    const others = { ...order, agent_id: "agt_9", nonce: h("n3"), payment_id: "p" };
+    await rows.insert("withdrawal_orders", others);
+    await rows.insert("approvals", {
+      id: PERMIT,
+      owner_id: OWNER,
+      agent_id: AGENT,
+      state: "used",
+      call: Buffer.alloc(32),
+      key: "k",
+      kind: "spend",
+      chain_id: CHAIN,
+      asset: ASSET,
+      payee: ASSET,
+      amount: 100,
+      site: "",
+      denial_code: "recipient_not_allowed",
+      denial: "{}",
+      permit_nonce: h("permit"),
+      permit_until: 1,
+      expires_at: inSeconds(rows, 60),
+      decided_at: inSeconds(rows, 0),
+      payment_id: "p",
+    });
   };
 const voidUnsigned: Work = (rows) =>
   result(rows, "SELECT purser_void_unsigned($1, 'p', 'why', 'Why.') AS voided", [AGENT]);
@@ -243,11 +294,20 @@ const released = [
 await check("a reservation is released", reserved(), voidUnsigned, [
   "result (voided true)",
   "agents agt_1: window_sum 400",
+  `approvals ${PERMIT}: payment_id null, state granted`,
   "gas_accounts owner:own_1: full_at now, held -7, used 0, used_on today",
+  ...released,
+]);
+await check("one unit of gas", reserved({ gas_hold: 1 }), voidUnsigned, [
+  "result (voided true)",
+  "agents agt_1: window_sum 400",
+  `approvals ${PERMIT}: payment_id null, state granted`,
+  "gas_accounts owner:own_1: full_at now, held -1, used 0, used_on today",
   ...released,
 ]);
 await check("a withdrawal's", reserved({ kind: "withdrawal" }), voidUnsigned, [
   "result (voided true)",
+  `approvals ${PERMIT}: payment_id null, state granted`,
   "audit_notes withdrawal.voided: after (amountAtomic 100, network eip155:5042002, nonce p, paymentId p, to payee, txHash null)",
   "gas_accounts withdrawer:own_1: full_at now, held -7, used 0, used_on today",
   ...released.map((line) => line.replace("counted false, ", "")),
@@ -255,6 +315,7 @@ await check("a withdrawal's", reserved({ kind: "withdrawal" }), voidUnsigned, [
 await check("without gas", reserved({ gas_hold: 0 }), voidUnsigned, [
   "result (voided true)",
   "agents agt_1: window_sum 400",
+  `approvals ${PERMIT}: payment_id null, state granted`,
   ...released,
 ]);
 for (const [what, row] of Object.entries<Row>({
@@ -265,6 +326,15 @@ for (const [what, row] of Object.entries<Row>({
   await check(`a ${what} payment is not released`, reserved(row), voidUnsigned, [
     "result (voided false)",
   ]);
+const voidPayment: Work = async (rows) => {
+  await rows.query("SELECT purser_payment_voided($1, 'p', 'why', 'Why.')", [AGENT]);
+  return { result: "called" };
+};
+for (const [what, row] of Object.entries<Row>({
+  voided: { status: "voided", failure_code: "before" },
+  settled: { status: "settled", tx_hash: h("t5"), settled_at: "2026-01-01", nonce: h("p") },
+}))
+  await check(`a ${what} payment is not voided`, reserved(row), voidPayment, ["result called"]);
 const sign: Work = async (rows) => {
   await rows.settlement("p", { agent_id: AGENT });
   await rows.query("DELETE FROM settlements");
@@ -279,6 +349,16 @@ await check("signed before", reserved({ status: "submitted", nonce: h("p") }), s
   "result signed",
   "gas_accounts agents: full_at now, held 7, used 0, used_on today",
 ]);
+await check(
+  "another agent's payment of that name was released",
+  async (rows) => {
+    await rows.agent();
+    await otherAgent(rows);
+    await rows.payment("p", { agent_id: "agt_9", status: "voided" });
+  },
+  sign,
+  ["result signed"],
+);
 await check("released before", reserved({ status: "voided" }), sign, ["refused PU004"]);
 await check("refused before", reserved({ status: "blocked", denial_code: "x" }), sign, [
   "refused PU004",
@@ -306,6 +386,15 @@ const maximum =
   (row: Row = {}): Work =>
   async (rows) => {
     await rows.agent();
+    await rows.insert("spending_windows", {
+      agent_id: AGENT,
+      payee: "",
+      hours: 168,
+      after_at: "2000-01-01",
+      to_at: "2100-01-01",
+      amount: 900,
+      payments: 9,
+    });
     await rows.payment("p", { maximum: 100, nonce: `permit2:${h("p")}`, ...row });
     await rows.payment("q", { maximum: 100, nonce: `permit2:${h("q")}` });
   };
@@ -313,11 +402,13 @@ await check("less is charged", maximum(), amount("p", 40), [
   "result set",
   "agents agt_1: window_sum 440",
   "payments p: amount 40",
+  "spending_windows agt_1  168: amount 840",
 ]);
 await check("more than before is charged", maximum({ amount: 40 }), amount("p", 100), [
   "result set",
   "agents agt_1: window_sum 560",
   "payments p: amount 100",
+  "spending_windows agt_1  168: amount 960",
 ]);
 await check("a payment that does not count", maximum({ status: "voided" }), amount("p", 40), [
   "result set",

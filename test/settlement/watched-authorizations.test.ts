@@ -1,5 +1,5 @@
 // Goal: an authorization in a seller's hands is followed until it is used by anyone, canceled by us or expired; and the agent's payment and budget follow it.
-import t from "tap";
+import t, { type Test } from "tap";
 import { newId } from "../../server/core/ids.ts";
 import { transferCalldata } from "../../server/schemes/exact-eip3009/onchain.ts";
 import type { SettlementRequest } from "../../server/plugins/settlement/types.ts";
@@ -223,8 +223,8 @@ t.test("another authorization with the same nonce is not taken for it", async (t
   await expectLedgerEqualsChain(t, chain, database.pool);
 });
 
-t.test("refused here, and relayed by a third party later", { timeout: 60_000 }, async (t) => {
-  const { seller } = await world();
+/** A payment without money, which is refused. */
+async function refusedPayment(t: Test) {
   const [poor] = payers(1);
   if (!poor) throw new Error("no payer");
   const { timestamp } = await chain.publicClient.getBlock();
@@ -233,16 +233,57 @@ t.test("refused here, and relayed by a third party later", { timeout: 60_000 }, 
   );
   await node.engine.settlement.accept(node.pool, wanted);
   t.match(await node.engine.settlement.wait(wanted.id, 15_000), { status: "failed" });
-  await chain.mint(poor.address, 1_000n);
-  const txHash = await seller(wanted);
-  const row = async () => (await node.engine.settlement.find(wanted.id)) ?? { status: undefined };
+  return { poor, wanted };
+}
+
+/** As long after its expiry as if no process had run until then. */
+const expire = (id: string) =>
+  database.pool.query(
+    "UPDATE settlements SET valid_before = extract(epoch FROM now()) - 3600 WHERE id = $1",
+    [id],
+  );
+/** Refused rows are looked at only from time to time. */
+const makeDue = (id: string) =>
+  database.pool.query("UPDATE settlements SET look_at = now() WHERE id = $1", [id]);
+
+for (const isLate of [false, true])
+  t.test(
+    `refused here, and relayed by a third party later${isLate ? ", which is seen when it has expired" : ""}`,
+    { timeout: 60_000 },
+    async (t) => {
+      const { seller } = await world();
+      const before = node.corrections.length;
+      const { poor, wanted } = await refusedPayment(t);
+      await chain.mint(poor.address, 1_000n);
+      const txHash = await seller(wanted);
+      if (isLate) await expire(wanted.id);
+      const row = async () =>
+        (await node.engine.settlement.find(wanted.id)) ?? { status: undefined };
+      await until(async () => {
+        await makeDue(wanted.id);
+        return (await row()).status === "settled";
+      }, 40_000);
+      t.match(await row(), { txHash, byOther: true });
+      await until(() => node.corrections.length > before);
+      t.same(
+        node.corrections.slice(before),
+        ["failed_to_settled"],
+        "corrected once, with an alarm",
+      );
+      await expectLedgerEqualsChain(t, chain, database.pool);
+    },
+  );
+
+t.test("refused here, and expired unused: nobody looks at it again", async (t) => {
+  await world();
+  const { wanted } = await refusedPayment(t);
+  await expire(wanted.id);
+  await makeDue(wanted.id);
   await until(async () => {
-    // Refused rows are looked at only from time to time, so make it due.
-    await database.pool.query("UPDATE settlements SET look_at = now() WHERE id = $1", [wanted.id]);
-    return (await row()).status === "settled";
+    const { rows } = await database.pool.query(
+      "SELECT 1 FROM settlements WHERE id = $1 AND status = 'failed' AND look_at = 'infinity'",
+      [wanted.id],
+    );
+    return rows.length === 1;
   }, 40_000);
-  t.match(await row(), { txHash, byOther: true });
-  await until(() => node.corrections.length > 0);
-  t.same(node.corrections, ["failed_to_settled"], "corrected once, with an alarm");
-  await expectLedgerEqualsChain(t, chain, database.pool);
 });

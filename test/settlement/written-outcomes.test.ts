@@ -1,103 +1,22 @@
 // Goal: each outcome that the chain proves changes exactly the rows that it must: settlement, payment, budget, gas, and what later proof corrects.
 import t from "tap";
+import { AGENT, account, h, type ChangedRows, type Row } from "./changed-rows.ts";
 import {
-  account,
-  AGENT,
-  ASSET,
-  CHAIN,
-  h,
-  LANE,
-  rowChanges,
-  type ChangedRows,
-  type Changes,
-  type Row,
-} from "./changed-rows.ts";
+  agents,
+  ended,
+  failed,
+  finalize,
+  gas,
+  outcomeChecks,
+  receipt,
+  settled,
+  state,
+  upto,
+} from "./written-outcomes.helper.ts";
 
-const inRows = await rowChanges(t);
-
-interface Outcome {
-  id: string;
-  status: string;
-  [more: string]: unknown;
-}
-const receipt = (tx: string, block = 60) => ({
-  kind: "receipt",
-  tx: h(tx),
-  block: String(block),
-  blockHash: h(`b${block}`),
-});
-const state = { kind: "state", block: "70", blockHash: h("b70"), timestamp: "1" };
-
-/** As the engine writes them; the key is that of the settlement. */
-async function outcomesOf(rows: ChangedRows, outcomes: Outcome[]): Promise<string> {
-  const { rows: keys } = await rows.query<{
-    id: string;
-    from: string;
-    asset: string;
-    nonce: string;
-  }>(`SELECT id, from_address AS "from", asset, nonce FROM settlements`);
-  return JSON.stringify(
-    outcomes.map(({ id, ...outcome }) => {
-      const { id: _, ...key } = keys.find((one) => one.id === id) ?? {
-        id,
-        from: account("nobody"),
-        asset: ASSET,
-        nonce: h(id),
-      };
-      return { ...key, ...outcome };
-    }),
-  );
-}
-
-async function check(
-  what: string,
-  prepare: (rows: ChangedRows) => Promise<unknown>,
-  call: (rows: ChangedRows) => Promise<unknown>,
-  expected: Changes,
-) {
-  await t.test(what, async (t) => {
-    await inRows(async (rows) => {
-      await prepare(rows);
-      await rows.neighbours();
-      let result: { finished: number; corrected: { id: string; kind: string }[] } | undefined;
-      const changes = await rows.changesOf(async () => {
-        result = (await call(rows)) as typeof result;
-      });
-      const corrected = result?.corrected.map(({ id, kind }) => `corrected: ${id} ${kind}`) ?? [];
-      const all = [`finished: ${result?.finished}`, ...changes, ...corrected];
-      t.same(all, expected);
-      // Written twice, an outcome changes nothing.
-      const again = await rows.changesOf(() => call(rows));
-      t.same(again, [], "a second time");
-    });
-  });
-}
+const { inRows, check } = await outcomeChecks(t);
 
 // Outcomes of settlements that are open.
-
-const finalize = (outcomes: Outcome[]) => async (rows: ChangedRows) => {
-  const { rows: found } = await rows.query<{ result: unknown }>(
-    "SELECT purser_settlements_finalize($1, $2) AS result",
-    [CHAIN, await outcomesOf(rows, outcomes)],
-  );
-  return found[0]?.result;
-};
-const gas = { gas_accounts: ["payer:p", "strangers"], gas_hold: 7 };
-const agents = { agent_id: AGENT };
-const upto = (maximum: number) => ({
-  terms: { scheme: "upto", maximum: String(maximum), facilitator: account("f") },
-  value: maximum,
-});
-const ended = (status: string, row: Row = {}): Row => ({
-  status,
-  proof: receipt("t5"),
-  ...(status === "settled"
-    ? { tx_hash: h("t5"), block_number: 60, block_hash: h("b60"), settled_at: "2026-01-01" }
-    : { error_reason: "why", error_message: "Why." }),
-  ...row,
-});
-const settled = { status: "settled", proof: receipt("t5"), isFinal: false };
-const failed = { status: "failed", proof: state, isFinal: true, reason: "late", message: "Late." };
 
 await check(
   "a third party's payment that we sent is settled",
@@ -131,7 +50,12 @@ await check(
     await rows.settlement("a", gas);
     await rows.settlement("b", { gas_accounts: ["strangers"], gas_hold: 5 });
     await rows.settlement("c", { gas_accounts: ["strangers"], gas_hold: 0 });
-    await rows.settlement("d", { gas_accounts: ["strangers"], gas_hold: 3, attempts: 1 });
+    await rows.settlement("d", {
+      gas_accounts: ["strangers"],
+      gas_hold: 3,
+      attempts: 1,
+      tx_hash: h("t5"),
+    });
   },
   finalize([
     { id: "c", ...failed },
@@ -150,14 +74,14 @@ await check(
     "told: at null, block null, byOther false, id a, message Late., reason late, status failed, txHash null, value 100",
     "told: at null, block null, byOther false, id b, message Late., reason late, status expired, txHash null, value 100",
     "told: at null, block null, byOther false, id c, message Late., reason late, status failed, txHash null, value 100",
-    "told: at null, block null, byOther false, id d, message Late., reason late, status failed, txHash null, value 100",
+    "told: at null, block null, byOther false, id d, message Late., reason late, status failed, txHash t5, value 100",
   ],
 );
 await check(
-  "an agent's payment is settled",
+  "an agent's payment is settled by our transaction, which its gas pays",
   async (rows) => {
     await rows.agent();
-    await rows.payment("p");
+    await rows.payment("p", { gas_hold: 7 });
     await rows.settlement("p", { ...agents, status: "submitted", attempts: 1, tx_hash: h("t5") });
   },
   finalize([{ id: "p", ...settled, isFinal: true }]),
@@ -165,6 +89,20 @@ await check(
     "finished: 1",
     "payments p: block_number 60, final_at now, outstanding false, settled_at now, status settled, tx_hash t5, updated_at now",
     "settlements p: block_hash b60, block_number 60, final_at now, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
+    "told: at now, block 60, byOther false, id p, message null, reason null, status settled, txHash t5, value 100",
+  ],
+);
+await check(
+  "a settlement whose payment has ended already: the payment stays as it is",
+  async (rows) => {
+    await rows.agent();
+    await rows.settlement("p", { ...agents, status: "submitted", attempts: 1, tx_hash: h("t5") });
+    await rows.payment("p", { status: "voided", failure_code: "before" });
+  },
+  finalize([{ id: "p", ...settled }]),
+  [
+    "finished: 1",
+    "settlements p: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
     "told: at now, block 60, byOther false, id p, message null, reason null, status settled, txHash t5, value 100",
   ],
 );
@@ -239,6 +177,27 @@ await check(
   ]),
   ["finished: 0"],
 );
+await check(
+  "without reserved gas, none is released",
+  (rows) => rows.settlement("a", { gas_accounts: ["strangers"], gas_hold: 0 }),
+  finalize([{ id: "a", ...settled, byOther: true }]),
+  [
+    "finished: 1",
+    "settlements a: block_hash b60, block_number 60, by_other true, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, tx_hash t5, updated_at now",
+    "told: at now, block 60, byOther true, id a, message null, reason null, status settled, txHash t5, value 100",
+  ],
+);
+await check(
+  "one unit of gas of one account is released",
+  (rows) => rows.settlement("a", { gas_accounts: ["strangers"], gas_hold: 1 }),
+  finalize([{ id: "a", ...failed }]),
+  [
+    "finished: 1",
+    "gas_accounts strangers: held 0",
+    "settlements a: error_message Late., error_reason late, final_at now, proof (block 70, blockHash b70, kind state, timestamp 1), status failed, updated_at now",
+    "told: at null, block null, byOther false, id a, message Late., reason late, status failed, txHash null, value 100",
+  ],
+);
 await check("no outcome", (rows) => rows.settlement("a"), finalize([]), ["finished: 0"]);
 await check(
   "another chain's settlement with the same key",
@@ -250,11 +209,21 @@ await t.test("of many settlements, a message holds sixteen at most", async (t) =
   await inRows(async (rows) => {
     const ids = Array.from({ length: 33 }, (_, id) => `s${id}`);
     for (const id of ids) await rows.settlement(id);
-    t.match(await finalize(ids.map((id) => ({ id, ...settled })))(rows), { finished: 33 });
-    const { rows: sizes } = await rows.query(
+    // The message of a failure may be long: each has its own.
+    const failures = ["f1", "f2", "f3"];
+    for (const id of failures) await rows.settlement(id);
+    const outcomes = [
+      ...ids.map((id) => ({ id, ...settled })),
+      ...failures.map((id) => ({ id, ...failed })),
+    ];
+    t.match(await finalize(outcomes)(rows), { finished: 36 });
+    const { rows: sizes } = await rows.query<{ size: number }>(
       "SELECT jsonb_array_length(message) AS size FROM notified ORDER BY 1",
     );
-    t.same(sizes, [{ size: 2 }, { size: 15 }, { size: 16 }]);
+    t.same(
+      sizes.map(({ size }) => size),
+      [1, 1, 1, 2, 15, 16],
+    );
   });
 });
 
@@ -306,6 +275,95 @@ await check(
     "settlements p: block_hash b61, block_number 61, corrected_at now, proof (block 61, blockHash b61, kind receipt, tx t5), updated_at now",
     "told: at another day, block 61, byOther false, id p, message null, reason null, status settled, txHash t5, value 100",
     "corrected: p settled_elsewhere",
+  ],
+);
+await check(
+  "the same payment in another block, now final",
+  withTransaction(ended("settled", { attempts: 1 }), { status: "settled" }),
+  finalize([{ id: "p", ...finalSettled, proof: receipt("t5", 61) }]),
+  [
+    "finished: 0",
+    "audit_notes payment.corrected: after (kind settled_elsewhere, paymentId p, status settled, txHash t5), before (paymentId p, status settled, txHash t5)",
+    "payments p: block_number 61, final_at now, updated_at now",
+    "settlement_corrections p settled_elsewhere: after (proof (block 61, blockHash b61, kind receipt, tx t5), status settled), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements p: block_hash b61, block_number 61, corrected_at now, final_at now, proof (block 61, blockHash b61, kind receipt, tx t5), updated_at now",
+    "told: at another day, block 61, byOther false, id p, message null, reason null, status settled, txHash t5, value 100",
+    "corrected: p settled_elsewhere",
+  ],
+);
+await check(
+  "of two payments of one transaction, one is final now",
+  async (rows) => {
+    await withTransaction(ended("settled", { attempts: 1 }), { status: "settled" })(rows);
+    await rows.settlement("a", ended("settled"));
+  },
+  finalize([{ id: "a", ...finalSettled }]),
+  ["finished: 0", "settlements a: final_at now"],
+);
+await check(
+  "final, and its payment is not settled",
+  withTransaction(ended("settled", { attempts: 1 }), { status: "voided" }),
+  finalize([{ id: "p", ...finalSettled }]),
+  ["finished: 0", "settlements p: final_at now"],
+);
+await check(
+  "final by a state, and its payment is not settled",
+  withTransaction(ended("settled", { attempts: 1 }), { status: "voided" }),
+  finalize([{ id: "p", ...finalSettled, proof: state }]),
+  ["finished: 0", "settlements p: final_at now"],
+);
+await check(
+  "final before, and a final state says so",
+  withTransaction(ended("settled", { final_at: "2026-01-01" }), { status: "settled" }),
+  finalize([{ id: "p", ...finalSettled, proof: state }]),
+  ["finished: 0"],
+);
+await check(
+  "settled, and its transaction is said to show a failure",
+  withTransaction(ended("settled"), { status: "settled" }),
+  finalize([{ id: "p", ...failed, proof: receipt("t5") }]),
+  ["finished: 0"],
+);
+await check(
+  "failed by a receipt, and the same transaction shows the payment after all",
+  withTransaction(ended("failed", { tx_hash: h("t5"), block_number: 60, block_hash: h("b60") }), {
+    status: "voided",
+    tx_hash: null,
+    settled_at: null,
+  }),
+  finalize([{ id: "p", ...finalSettled }]),
+  [
+    "finished: 0",
+    "agents agt_1: window_sum 600",
+    "audit_notes payment.corrected: after (kind failed_to_settled, paymentId p, status settled, txHash t5), before (paymentId p, status voided, txHash null)",
+    "payments p: block_number 60, counted true, final_at now, settled_at now, status settled, tx_hash t5, updated_at now",
+    "settlement_corrections p failed_to_settled: after (proof (block 60, blockHash b60, kind receipt, tx t5), status settled), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason why, status failed)",
+    "settlements p: corrected_at now, error_message null, error_reason null, final_at now, settled_at now, status settled, updated_at now",
+    "told: at now, block 60, byOther false, id p, message null, reason null, status settled, txHash t5, value 100",
+    "corrected: p failed_to_settled",
+  ],
+);
+await check(
+  "a withdrawal failed, and a receipt shows it: no limit counts it",
+  async (rows) => {
+    await rows.agent();
+    await rows.settlement("p", {
+      ...agents,
+      ...ended("failed", { proof: state }),
+      kind: "withdrawal",
+    });
+    await rows.payment("p", { status: "voided", kind: "withdrawal" });
+  },
+  finalize([{ id: "p", ...settled }]),
+  [
+    "finished: 0",
+    "audit_notes payment.corrected: after (kind failed_to_settled, paymentId p, status settled, txHash t5), before (paymentId p, status voided, txHash null)",
+    "audit_notes withdrawal.settled: after (amountAtomic 100, network eip155:5042002, nonce p, paymentId p, to payee, txHash t5)",
+    "payments p: block_number 60, settled_at now, status settled, tx_hash t5, updated_at now",
+    "settlement_corrections p failed_to_settled: after (proof (block 60, blockHash b60, kind receipt, tx t5), status settled), before (finalAt null, proof (block 70, blockHash b70, kind state, timestamp 1), reason why, status failed)",
+    "settlements p: block_hash b60, block_number 60, corrected_at now, error_message null, error_reason null, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, tx_hash t5, updated_at now",
+    "told: at now, block 60, byOther false, id p, message null, reason null, status settled, txHash t5, value 100",
+    "corrected: p failed_to_settled",
   ],
 );
 await check(
@@ -504,6 +562,49 @@ await check(
   ],
 );
 await check(
+  "removed, and it had no reserved gas",
+  (rows) => rows.settlement("a", ended("settled", { gas_accounts: ["strangers"], gas_hold: 0 })),
+  finalize([{ id: "a", status: "open", proof: receipt("t5") }]),
+  [
+    "finished: 0",
+    "settlement_corrections a settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status queued), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements a: block_hash null, block_number null, corrected_at now, proof null, settled_at null, status queued, tx_hash null, updated_at now",
+    "told: at null, block null, byOther false, id a, message null, reason null, status queued, txHash null, value 100",
+    "corrected: a settled_to_open",
+  ],
+);
+await check(
+  "removed, and one unit of gas of one account is reserved again",
+  (rows) => rows.settlement("a", ended("settled", { gas_accounts: ["strangers"], gas_hold: 1 })),
+  finalize([{ id: "a", status: "open", proof: receipt("t5") }]),
+  [
+    "finished: 0",
+    "gas_accounts strangers: held 2",
+    "settlement_corrections a settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status queued), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements a: block_hash null, block_number null, corrected_at now, proof null, settled_at null, status queued, tx_hash null, updated_at now",
+    "told: at null, block null, byOther false, id a, message null, reason null, status queued, txHash null, value 100",
+    "corrected: a settled_to_open",
+  ],
+);
+await check(
+  "removed from another lane's transaction, and ours may settle it",
+  async (rows) => {
+    await rows.settlement("a", ended("settled", { attempts: 1, lane_epoch: 4 }));
+    // The transaction that settled it had the same nonce in another lane, and on another chain.
+    await rows.transaction(6, [], { lane: account("other"), attempts: [{ hash: h("t5") }] });
+    await rows.transaction(6, [], { chain: 1, attempts: [{ hash: h("c6") }] });
+    await rows.transaction(6, ["a"], {});
+  },
+  finalize([{ id: "a", status: "open", proof: receipt("t5") }]),
+  [
+    "finished: 0",
+    "settlement_corrections a settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status submitted), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
+    "settlements a: block_hash null, block_number null, corrected_at now, lane_address lane, lane_epoch null, proof null, settled_at null, status submitted, tx_hash t6, updated_at now",
+    "told: at null, block null, byOther false, id a, message null, reason null, status submitted, txHash t6, value 100",
+    "corrected: a settled_to_open",
+  ],
+);
+await check(
   "another transaction was removed",
   withTransaction(ended("settled"), { status: "settled" }),
   open("t6"),
@@ -661,519 +762,5 @@ await check(
     "settlements p: block_hash b60, block_number 60, corrected_at now, error_message null, error_reason null, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, tx_hash t5, updated_at now",
     "told: at now, block 60, byOther false, id p, message null, reason null, status settled, txHash t5, value 100",
     "corrected: p failed_to_settled",
-  ],
-);
-
-// One of our transactions.
-
-interface Final {
-  nonce?: number;
-  status?: string;
-  hash?: string;
-  block?: number;
-  outcomes?: Outcome[];
-  faults?: string[];
-  offenders?: string[];
-  cost?: number;
-}
-const final =
-  ({
-    nonce = 5,
-    status = "included",
-    hash = "t5",
-    block = 60,
-    outcomes = [],
-    faults = [],
-    offenders = [],
-    cost = 10,
-  }: Final) =>
-  async (rows: ChangedRows) => {
-    const { rows: found } = await rows.query<{ result: unknown }>(
-      "SELECT purser_transaction_final($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) AS result",
-      [
-        CHAIN,
-        LANE,
-        nonce,
-        status,
-        h(hash),
-        block,
-        h(`b${block}`),
-        50_000,
-        await outcomesOf(rows, outcomes),
-        faults.map(h),
-        offenders.map(account),
-        cost,
-      ],
-    );
-    return found[0]?.result;
-  };
-const sent = (row: Row = {}): Row => ({
-  status: "submitted",
-  tx_hash: h("t5"),
-  lane_address: LANE,
-  lane_epoch: 4,
-  attempts: 1,
-  ...row,
-});
-const three =
-  (row: Row = {}, transaction: Row & { attempts?: Row[] } = {}) =>
-  async (rows: ChangedRows) => {
-    await rows.settlement("a", sent({ ...gas, ...row }));
-    await rows.settlement("b", sent({ gas_accounts: ["strangers"], gas_hold: 5, ...row }));
-    await rows.settlement("c", sent({ ...row }));
-    await rows.transaction(5, ["a", "b", "c"], transaction);
-  };
-const included = {
-  status: "included",
-  mined_hash: h("t5"),
-  block_number: 60,
-  block_hash: h("b60"),
-  gas_used: 50_000,
-  gas_cost: 10,
-};
-const all = ["a", "b", "c"].map((id) => ({ id, ...settled }));
-
-await check("all of its payments are in a block", three(), final({ outcomes: all }), [
-  "finished: 3",
-  "gas_accounts house: full_at now, held 0, used 3, used_on today",
-  "gas_accounts payer:p: held 0, used 4",
-  "gas_accounts strangers: held 0, used 7",
-  "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
-  "settlements a: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
-  "settlements b: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
-  "settlements c: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
-  "told: at now, block 60, byOther false, id a, message null, reason null, status settled, txHash t5, value 100",
-  "told: at now, block 60, byOther false, id b, message null, reason null, status settled, txHash t5, value 100",
-  "told: at now, block 60, byOther false, id c, message null, reason null, status settled, txHash t5, value 100",
-]);
-await check(
-  "one had an effect, one is at fault, one is not: both are sent again, the former alone",
-  three({ faults: 1 }),
-  final({ outcomes: all.slice(0, 1), faults: ["b"], offenders: ["payer"] }),
-  [
-    "finished: 1",
-    "gas_accounts house: full_at now, held 0, used 3, used_on today",
-    "gas_accounts payer:p: held 0, used 4",
-    "gas_accounts strangers: held 0, used 7",
-    "lane_offenders payer: count 1, until +86400 s",
-    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
-    "settlements a: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
-    "settlements b: faults 2, lane_address null, lane_epoch null, solo true, status queued, tx_hash null, updated_at now",
-    "settlements c: lane_address null, lane_epoch null, solo true, status queued, tx_hash null, updated_at now",
-    "told: at now, block 60, byOther false, id a, message null, reason null, status settled, txHash t5, value 100",
-  ],
-);
-await check(
-  "carried for the third time without effect: alone",
-  three({ attempts: 3 }),
-  final({ outcomes: [] }),
-  [
-    "finished: 0",
-    "gas_accounts house: full_at now, held 0, used 3, used_on today",
-    "gas_accounts payer:p: held 0, used 4",
-    "gas_accounts strangers: held 0, used 7",
-    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
-    "settlements a: lane_address null, lane_epoch null, solo true, status queued, tx_hash null, updated_at now",
-    "settlements b: lane_address null, lane_epoch null, solo true, status queued, tx_hash null, updated_at now",
-    "settlements c: lane_address null, lane_epoch null, solo true, status queued, tx_hash null, updated_at now",
-  ],
-);
-await check(
-  "carried twice without effect",
-  three({ attempts: 2, solo: false, next_attempt_at: "2026-01-01" }),
-  final({ outcomes: [] }),
-  [
-    "finished: 0",
-    "gas_accounts house: full_at now, held 0, used 3, used_on today",
-    "gas_accounts payer:p: held 0, used 4",
-    "gas_accounts strangers: held 0, used 7",
-    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
-    "settlements a: lane_address null, lane_epoch null, next_attempt_at -infinity, status queued, tx_hash null, updated_at now",
-    "settlements b: lane_address null, lane_epoch null, next_attempt_at -infinity, status queued, tx_hash null, updated_at now",
-    "settlements c: lane_address null, lane_epoch null, next_attempt_at -infinity, status queued, tx_hash null, updated_at now",
-  ],
-);
-await check(
-  "a cancellation is held until it is final",
-  three(),
-  final({ outcomes: [{ id: "a", ...settled, status: "held" }, ...all.slice(1, 2)] }),
-  [
-    "finished: 1",
-    "gas_accounts house: full_at now, held 0, used 3, used_on today",
-    "gas_accounts payer:p: held 0, used 4",
-    "gas_accounts strangers: held 0, used 7",
-    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
-    "settlements b: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
-    "settlements c: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
-    "told: at now, block 60, byOther false, id b, message null, reason null, status settled, txHash t5, value 100",
-  ],
-);
-await check(
-  "rows that another transaction carries by now, or that ended",
-  async (rows) => {
-    await rows.settlement("a", sent({ tx_hash: h("t6") }));
-    await rows.settlement("b", sent({ lane_address: account("other") }));
-    await rows.settlement("c", sent(ended("settled")));
-    await rows.settlement("d", sent({ status: "queued" }));
-    await rows.transaction(5, ["a", "b", "c", "d"]);
-    await rows.settlement("e", sent());
-    await rows.settlement("f", sent({ tx_hash: h("t6") }));
-    await rows.transaction(6, ["a", "f"]);
-    await rows.transaction(5, ["e"], { lane: account("other"), attempts: [{ hash: h("o5") }] });
-    await rows.transaction(5, [], { chain: 1, attempts: [{ hash: h("c5") }] });
-    // As if claimed anew: the same lane, another authorization.
-    const others: Row[] = [
-      { from_address: account("another") },
-      { asset: account("another token") },
-      { chain_id: 1 },
-    ];
-    for (const [index, other] of others.entries())
-      await rows.settlement(`other ${index}`, sent({ nonce: h("a"), ...other }));
-    await rows.settlement("g", sent({ tx_hash: h("o5") }));
-    await rows.settlement("h", sent({ tx_hash: h("c5") }));
-    await rows.query(
-      `INSERT INTO settlement_transactions (chain_id, lane_address, lane_nonce, position, action, from_address, asset, nonce)
-       SELECT $1, $2, 5, CASE id WHEN 'g' THEN 8 ELSE 9 END, 'transfer', from_address, asset, nonce
-         FROM settlements WHERE id IN ('g', 'h')`,
-      [CHAIN, LANE],
-    );
-  },
-  final({}),
-  [
-    "finished: 0",
-    "gas_accounts house: full_at now, held 0, used 10, used_on today",
-    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
-  ],
-);
-await check(
-  "by an earlier attempt",
-  three({ tx_hash: h("t5'") }, { attempts: [{ hash: h("t5") }, { hash: h("t5'") }] }),
-  final({ outcomes: all.slice(0, 1) }),
-  [
-    "finished: 1",
-    "gas_accounts house: full_at now, held 0, used 3, used_on today",
-    "gas_accounts payer:p: held 0, used 4",
-    "gas_accounts strangers: held 0, used 7",
-    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
-    "settlements a: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, tx_hash t5, updated_at now",
-    "settlements b: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
-    "settlements c: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
-    "told: at now, block 60, byOther false, id a, message null, reason null, status settled, txHash t5, value 100",
-  ],
-);
-await check(
-  "the block is final now",
-  three(ended("settled"), included),
-  final({ status: "mined", outcomes: all.map((one) => ({ ...one, isFinal: true })) }),
-  [
-    "finished: 0",
-    "relayer_transactions tx 5: finalized_at now, status mined",
-    "settlements a: final_at now",
-    "settlements b: final_at now",
-    "settlements c: final_at now",
-  ],
-);
-await check(
-  "final, with another cost than at first",
-  three(ended("settled"), included),
-  final({ status: "mined", cost: 99 }),
-  ["finished: 0", "relayer_transactions tx 5: finalized_at now, status mined"],
-);
-await check(
-  "final at once",
-  three(),
-  final({ status: "mined", outcomes: all.map((one) => ({ ...one, isFinal: true })) }),
-  [
-    "finished: 3",
-    "gas_accounts house: full_at now, held 0, used 3, used_on today",
-    "gas_accounts payer:p: held 0, used 4",
-    "gas_accounts strangers: held 0, used 7",
-    "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 10, gas_used 50000, mined_hash t5, status mined",
-    "settlements a: block_hash b60, block_number 60, final_at now, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
-    "settlements b: block_hash b60, block_number 60, final_at now, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
-    "settlements c: block_hash b60, block_number 60, final_at now, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
-    "told: at now, block 60, byOther false, id a, message null, reason null, status settled, txHash t5, value 100",
-    "told: at now, block 60, byOther false, id b, message null, reason null, status settled, txHash t5, value 100",
-    "told: at now, block 60, byOther false, id c, message null, reason null, status settled, txHash t5, value 100",
-  ],
-);
-await check(
-  "another block",
-  three(ended("settled"), included),
-  final({ status: "mined", block: 61 }),
-  ["finished: 0"],
-);
-await check("included twice", three(ended("settled"), included), final({ outcomes: [] }), [
-  "finished: 0",
-]);
-await check(
-  "included, and said to be replaced",
-  three(ended("settled"), included),
-  final({ status: "replaced" }),
-  ["finished: 0"],
-);
-await check(
-  "another transaction has its nonce",
-  three(),
-  final({ status: "replaced", hash: "x", cost: 0 }),
-  [
-    "finished: 0",
-    "gas_accounts house: full_at now, held 0, used 0, used_on today",
-    "gas_accounts payer:p: held 0",
-    "gas_accounts strangers: held 0",
-    "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 0, gas_used 50000, mined_hash x, status replaced",
-    "settlements a: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
-    "settlements b: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
-    "settlements c: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
-  ],
-);
-await check(
-  "mined before",
-  three({}, { ...included, status: "mined" }),
-  final({ status: "given_up" }),
-  ["finished: 0"],
-);
-await check("no such transaction", three(), final({ nonce: 9 }), ["finished: 0"]);
-const isVoid: { attempts: Row[] } = {
-  attempts: [{ hash: h("t5") }, { hash: h("v5"), purpose: "void" }],
-};
-const given = { status: "given_up", hash: "v5" };
-await check("its nonce was given up", three({}, isVoid), final(given), [
-  "finished: 0",
-  "gas_accounts house: full_at now, held 0, used 3, used_on today",
-  "gas_accounts payer:p: held 0, used 4",
-  "gas_accounts strangers: held 0, used 7",
-  "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 10, gas_used 50000, mined_hash v5, status given_up",
-  "settlements a: given_up 1, lane_address null, lane_epoch null, next_attempt_at +1 s, status queued, turn +1 s, tx_hash null, updated_at now",
-  "settlements b: given_up 1, lane_address null, lane_epoch null, next_attempt_at +1 s, status queued, turn +1 s, tx_hash null, updated_at now",
-  "settlements c: given_up 1, lane_address null, lane_epoch null, next_attempt_at +1 s, status queued, turn +1 s, tx_hash null, updated_at now",
-]);
-await check("given up again", three({ given_up: 1 }, isVoid), final(given), [
-  "finished: 0",
-  "gas_accounts house: full_at now, held 0, used 3, used_on today",
-  "gas_accounts payer:p: held 0, used 4",
-  "gas_accounts strangers: held 0, used 7",
-  "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 10, gas_used 50000, mined_hash v5, status given_up",
-  "settlements a: given_up 2, lane_address null, lane_epoch null, next_attempt_at +2 s, solo true, status queued, turn +2 s, tx_hash null, updated_at now",
-  "settlements b: given_up 2, lane_address null, lane_epoch null, next_attempt_at +2 s, solo true, status queued, turn +2 s, tx_hash null, updated_at now",
-  "settlements c: given_up 2, lane_address null, lane_epoch null, next_attempt_at +2 s, solo true, status queued, turn +2 s, tx_hash null, updated_at now",
-]);
-await check("given up the tenth time", three({ given_up: 9 }, isVoid), final(given), [
-  "finished: 0",
-  "gas_accounts house: full_at now, held 0, used 3, used_on today",
-  "gas_accounts payer:p: held 0, used 4",
-  "gas_accounts strangers: held 0, used 7",
-  "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 10, gas_used 50000, mined_hash v5, status given_up",
-  "settlements a: given_up 10, lane_address null, lane_epoch null, next_attempt_at +300 s, solo true, status queued, turn +300 s, tx_hash null, updated_at now",
-  "settlements b: given_up 10, lane_address null, lane_epoch null, next_attempt_at +300 s, solo true, status queued, turn +300 s, tx_hash null, updated_at now",
-  "settlements c: given_up 10, lane_address null, lane_epoch null, next_attempt_at +300 s, solo true, status queued, turn +300 s, tx_hash null, updated_at now",
-]);
-await check(
-  "given up, and its turn is later anyway",
-  async (rows) => {
-    await three({ given_up: 1 }, isVoid)(rows);
-    await rows.query("UPDATE settlements SET turn = clock_timestamp() + interval '9 s'");
-  },
-  final(given),
-  [
-    "finished: 0",
-    "gas_accounts house: full_at now, held 0, used 3, used_on today",
-    "gas_accounts payer:p: held 0, used 4",
-    "gas_accounts strangers: held 0, used 7",
-    "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 10, gas_used 50000, mined_hash v5, status given_up",
-    "settlements a: given_up 2, lane_address null, lane_epoch null, next_attempt_at +2 s, solo true, status queued, tx_hash null, updated_at now",
-    "settlements b: given_up 2, lane_address null, lane_epoch null, next_attempt_at +2 s, solo true, status queued, tx_hash null, updated_at now",
-    "settlements c: given_up 2, lane_address null, lane_epoch null, next_attempt_at +2 s, solo true, status queued, tx_hash null, updated_at now",
-  ],
-);
-await check(
-  "the given-up transaction's first attempt is in a block",
-  three({}, isVoid),
-  final({ status: "mined", outcomes: all.slice(0, 1) }),
-  [
-    "finished: 1",
-    "gas_accounts house: full_at now, held 0, used 3, used_on today",
-    "gas_accounts payer:p: held 0, used 4",
-    "gas_accounts strangers: held 0, used 7",
-    "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 10, gas_used 50000, mined_hash t5, status mined",
-    "settlements a: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
-    "settlements b: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
-    "settlements c: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
-    "told: at now, block 60, byOther false, id a, message null, reason null, status settled, txHash t5, value 100",
-  ],
-);
-await check(
-  "one that is sent alone stays alone",
-  async (rows) => {
-    await rows.settlement("a", sent());
-    await rows.query("UPDATE settlements SET solo = TRUE");
-    await rows.transaction(5, ["a"]);
-  },
-  final({}),
-  [
-    "finished: 0",
-    "gas_accounts house: full_at now, held 0, used 10, used_on today",
-    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
-    "settlements a: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
-  ],
-);
-for (const [what, elsewhere] of Object.entries<{ lane?: string; chain?: number }>({
-  "another lane's nonce": { lane: account("other") },
-  "another chain's nonce": { chain: 1 },
-}))
-  await check(
-    `${what} was given up with that hash`,
-    async (rows) => {
-      await rows.settlement("a", sent());
-      await rows.transaction(5, ["a"]);
-      await rows.transaction(5, [], {
-        ...elsewhere,
-        attempts: [{ hash: h("v5"), purpose: "void" }],
-      });
-    },
-    final(given),
-    [
-      "finished: 0",
-      "gas_accounts house: full_at now, held 0, used 10, used_on today",
-      "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 10, gas_used 50000, mined_hash v5, status given_up",
-      "settlements a: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
-    ],
-  );
-await check(
-  "another nonce was given up with that hash",
-  async (rows) => {
-    await three()(rows);
-    await rows.transaction(6, [], { attempts: [{ hash: h("v5"), purpose: "void" }] });
-  },
-  final(given),
-  [
-    "finished: 0",
-    "gas_accounts house: full_at now, held 0, used 3, used_on today",
-    "gas_accounts payer:p: held 0, used 4",
-    "gas_accounts strangers: held 0, used 7",
-    "relayer_transactions tx 5: block_hash b60, block_number 60, finalized_at now, gas_cost 10, gas_used 50000, mined_hash v5, status given_up",
-    "settlements a: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
-    "settlements b: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
-    "settlements c: lane_address null, lane_epoch null, status queued, tx_hash null, updated_at now",
-  ],
-);
-await check(
-  "a payer that made others fail: its payments go alone",
-  async (rows) => {
-    await three()(rows);
-    await rows.insert("lane_offenders", {
-      chain_id: CHAIN,
-      payer: account("payer"),
-      until: "2026-01-01",
-    });
-    await rows.settlement("w");
-    await rows.settlement("other", { from_address: account("another") });
-    await rows.settlement("watched", { relay: false });
-    await rows.settlement("canceled", { relay: false, cancel_signature: Buffer.alloc(65) });
-    await rows.settlement("claimed", { lane_address: LANE });
-    await rows.settlement("elsewhere", { chain_id: 1 });
-    await rows.settlement("ended", ended("settled"));
-    await rows.agent({ wallet_address: account("payer") });
-    await rows.payment("own");
-    await rows.settlement("own", { ...agents, from_address: account("payer") });
-  },
-  final({ outcomes: all, offenders: ["payer", "fresh"] }),
-  [
-    "finished: 3",
-    "gas_accounts house: full_at now, held 0, used 3, used_on today",
-    "gas_accounts payer:p: held 0, used 4",
-    "gas_accounts strangers: held 0, used 7",
-    "lane_offenders fresh: count 1, until +86400 s",
-    "lane_offenders payer: count 2, until +86400 s",
-    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
-    "settlements a: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
-    "settlements b: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
-    "settlements c: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
-    "settlements canceled: solo true",
-    "settlements w: solo true",
-    "told: at now, block 60, byOther false, id a, message null, reason null, status settled, txHash t5, value 100",
-    "told: at now, block 60, byOther false, id b, message null, reason null, status settled, txHash t5, value 100",
-    "told: at now, block 60, byOther false, id c, message null, reason null, status settled, txHash t5, value 100",
-  ],
-);
-await check(
-  "a transaction without payments",
-  (rows) => rows.transaction(5, []),
-  final({ cost: 10 }),
-  [
-    "finished: 0",
-    "gas_accounts house: full_at now, held 0, used 10, used_on today",
-    "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 10, gas_used 50000, mined_hash t5, status included",
-  ],
-);
-await check("a cost that does not divide", three(), final({ outcomes: all, cost: 11 }), [
-  "finished: 3",
-  "gas_accounts house: full_at now, held 0, used 3, used_on today",
-  "gas_accounts payer:p: held 0, used 5",
-  "gas_accounts strangers: held 0, used 8",
-  "relayer_transactions tx 5: block_hash b60, block_number 60, gas_cost 11, gas_used 50000, mined_hash t5, status included",
-  "settlements a: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
-  "settlements b: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
-  "settlements c: block_hash b60, block_number 60, proof (block 60, blockHash b60, kind receipt, tx t5), settled_at now, status settled, updated_at now",
-  "told: at now, block 60, byOther false, id a, message null, reason null, status settled, txHash t5, value 100",
-  "told: at now, block 60, byOther false, id b, message null, reason null, status settled, txHash t5, value 100",
-  "told: at now, block 60, byOther false, id c, message null, reason null, status settled, txHash t5, value 100",
-]);
-
-// A reorganisation.
-
-const reopen =
-  (block = 60) =>
-  async (rows: ChangedRows) => {
-    const { rows: found } = await rows.query<{ result: unknown }>(
-      "SELECT purser_transaction_reopened($1, $2, 5, $3) AS result",
-      [CHAIN, LANE, h(`b${block}`)],
-    );
-    return found[0]?.result;
-  };
-const reorganised =
-  (transaction: Row = included) =>
-  async (rows: ChangedRows) => {
-    await rows.settlement("a", sent({ ...ended("settled"), ...gas }));
-    await rows.settlement(
-      "b",
-      sent({ ...ended("settled"), proof: receipt("t6"), gas_accounts: [] }),
-    );
-    await rows.settlement("c", sent({ ...ended("settled"), proof: receipt("t5", 61) }));
-    await rows.settlement("d", sent({ ...ended("settled") }));
-    await rows.transaction(5, ["a", "b", "c"], transaction);
-    await rows.transaction(6, ["d"], included);
-    await rows.transaction(5, ["d"], {
-      lane: account("other"),
-      attempts: [{ hash: h("o5") }],
-      ...included,
-    });
-  };
-await check("its block was removed", reorganised(), reopen(), [
-  "finished: 0",
-  "gas_accounts house: full_at now, held 0, used -6, used_on today",
-  "gas_accounts payer:p: held 14, used -4",
-  "gas_accounts strangers: held 14, used -4",
-  "relayer_transactions tx 5: block_hash null, block_number null, gas_cost null, gas_used null, mined_hash null, status pending",
-  "settlement_corrections a settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status submitted), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
-  "settlements a: block_hash null, block_number null, corrected_at now, lane_epoch null, proof null, settled_at null, status submitted, updated_at now",
-  "told: at null, block null, byOther false, id a, message null, reason null, status submitted, txHash t5, value 100",
-  "corrected: a settled_to_open",
-]);
-await check("another block was removed", reorganised(), reopen(61), ["finished: 0"]);
-await check("it is final", reorganised({ ...included, status: "mined" }), reopen(), [
-  "finished: 0",
-]);
-await check(
-  "removed, and its cost was not known",
-  reorganised({ ...included, gas_cost: null }),
-  reopen(),
-  [
-    "finished: 0",
-    "relayer_transactions tx 5: block_hash null, block_number null, gas_used null, mined_hash null, status pending",
-    "settlement_corrections a settled_to_open: after (proof (block 60, blockHash b60, kind receipt, tx t5), status submitted), before (finalAt null, proof (block 60, blockHash b60, kind receipt, tx t5), reason null, status settled)",
-    "settlements a: block_hash null, block_number null, corrected_at now, lane_epoch null, proof null, settled_at null, status submitted, updated_at now",
-    "told: at null, block null, byOther false, id a, message null, reason null, status submitted, txHash t5, value 100",
-    "corrected: a settled_to_open",
   ],
 );

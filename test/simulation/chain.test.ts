@@ -37,11 +37,13 @@ import { PERMIT2 } from "../../server/schemes/permit2/onchain.ts";
 import { authorize, randomAddress, signCancel, TOKEN_ABI } from "../helpers/engine.ts";
 import { authorizePermit2 } from "../helpers/permit2.ts";
 import type { TestAccount } from "../helpers/chain.ts";
+import { Random } from "../helpers/random.ts";
 import { revertWith } from "./chain/abi.ts";
 import {
-  Dice,
   isRefused,
   outcomeOf,
+  randomAccount,
+  randomWord,
   throughBatcher,
   throughMulticall,
   twoChains,
@@ -376,7 +378,7 @@ t.test("the payee's own transfer, and a third party's with an approval", async (
   const payer = await both.account();
   const payee = await both.account();
   await both.each((chain) => chain.mint([payer.address], 10_000n));
-  const nonce = new Dice(7).word();
+  const nonce = randomWord(new Random(7));
   const message = {
     from: payer.address,
     to: payee.address,
@@ -927,7 +929,7 @@ t.test("a reorganisation takes back what its blocks did", async (t) => {
 /** One world of random steps by its seed. Each step is made on both chains, and everything they show is compared. */
 class RandomSteps {
   readonly #t: Test;
-  readonly #dice: Dice;
+  readonly #random: Random;
   readonly #payers: TestAccount[] = [];
   readonly #senders: TestAccount[] = [];
   readonly #payees: Address[] = [];
@@ -939,18 +941,18 @@ class RandomSteps {
 
   constructor(t: Test, seed: number) {
     this.#t = t;
-    this.#dice = new Dice(seed);
+    this.#random = new Random(seed);
   }
 
   async begin(): Promise<void> {
     for (let count = 0; count < 3; count += 1) {
-      const payer = this.#dice.account();
+      const payer = randomAccount(this.#random);
       this.#payers.push(payer);
       await both.each((chain) => chain.mint([payer.address], 5_000n));
-      this.#payees.push(payer.address, this.#dice.account().address);
+      this.#payees.push(payer.address, randomAccount(this.#random).address);
     }
     for (let count = 0; count < 2; count += 1) {
-      const sender = this.#dice.account();
+      const sender = randomAccount(this.#random);
       this.#senders.push(sender);
       await both.fund(sender.address, 10n ** 21n);
     }
@@ -960,7 +962,7 @@ class RandomSteps {
   }
 
   async step(): Promise<void> {
-    const roll = this.#dice.roll(100);
+    const roll = this.#random.int(0, 99);
     if (roll < 20) await this.#sign();
     else if (roll < 35) await this.#simulate();
     else if (roll < 70) await this.#send();
@@ -980,17 +982,17 @@ class RandomSteps {
   }
 
   async #sign(): Promise<void> {
-    const payer = this.#dice.pick(this.#payers);
+    const payer = this.#random.pick(this.#payers);
     const terms = {
-      to: this.#dice.pick(this.#payees),
-      value: this.#dice.pick([1_000n, 1_000n, 700n, 4_000n, 6_000n, 0n]),
-      validAfter: this.#dice.pick([0n, 0n, 0n, both.nowSeconds + 5n]),
-      validBefore: both.nowSeconds + this.#dice.pick([600n, 600n, 600n, 3n, -1n]),
+      to: this.#random.pick(this.#payees),
+      value: this.#random.pick([1_000n, 1_000n, 700n, 4_000n, 6_000n, 0n]),
+      validAfter: this.#random.pick([0n, 0n, 0n, both.nowSeconds + 5n]),
+      validBefore: both.nowSeconds + this.#random.pick([600n, 600n, 600n, 3n, -1n]),
     };
-    const kind = this.#dice.roll(10);
-    const known = this.#dice.pick(this.#signed.concat(this.#signed[0] as SignedAuthorization));
+    const kind = this.#random.int(0, 9);
+    const known = this.#signed.length > 0 ? this.#random.pick(this.#signed) : undefined;
     if (kind < 5) {
-      this.#add(await authorize(both, payer, { ...terms, nonce: this.#dice.word() }));
+      this.#add(await authorize(both, payer, { ...terms, nonce: randomWord(this.#random) }));
     } else if (kind === 5 && known && !known.nonce.startsWith("permit2:")) {
       // Another payment with the same nonce.
       const owner = this.#payers.find(({ address }) => address === known.from) ?? payer;
@@ -1004,22 +1006,22 @@ class RandomSteps {
         network: networkOf(both),
         owner: payer.address,
         spender: PERMIT2,
-        value: this.#dice.pick([2_000n, maxUint256]),
-        count: BigInt(this.#dice.roll(2)),
+        value: this.#random.pick([2_000n, maxUint256]),
+        count: BigInt(this.#random.int(0, 1)),
         deadline: both.nowSeconds + 600n,
       };
       const signature = await payer.sign({ hash: `0x${hex(permitDigest(wanted))}` });
       this.#calls.push(...callsOf({ ...allowanceOf(wanted), signature }));
     } else {
       const { to, value } = terms;
-      const isUpto = this.#dice.roll(2) === 0;
+      const isUpto = this.#random.int(0, 1) === 0;
       this.#add(
         await authorizePermit2(both, payer, {
           to,
           amount: value + 1n,
-          nonce: BigInt(this.#dice.word()),
+          nonce: BigInt(randomWord(this.#random)),
           deadline: terms.validBefore,
-          ...(isUpto && { facilitator: this.#dice.pick(this.#senders).address, charged: value }),
+          ...(isUpto && { facilitator: this.#random.pick(this.#senders).address, charged: value }),
         }),
       );
     }
@@ -1031,13 +1033,13 @@ class RandomSteps {
   }
 
   #some(): ContractCall[] {
-    const count = 1 + this.#dice.roll(4);
-    return Array.from({ length: count }, () => this.#dice.pick(this.#calls));
+    const count = this.#random.int(1, 4);
+    return Array.from({ length: count }, () => this.#random.pick(this.#calls));
   }
 
   async #simulate(): Promise<void> {
     const calls = this.#some();
-    const from = this.#dice.pick(this.#senders).address;
+    const from = this.#random.pick(this.#senders).address;
     await both.same(this.#t, "a simulation", (chain) =>
       outcomeOf(() => reads.simulate(chain, { from, calls, gas: 2_000_000n, fees: FEES })),
     );
@@ -1048,19 +1050,19 @@ class RandomSteps {
   }
 
   async #send(): Promise<void> {
-    const sender = this.#dice.pick(this.#senders);
+    const sender = this.#random.pick(this.#senders);
     const [latest, pending] = await this.#counts(sender);
     const calls = this.#some();
     const isTransfer = ({ target, data }: ContractCall): boolean =>
       target.toLowerCase() === both.usdc.toLowerCase() && data.length === 2 + 8 + 9 * 64;
-    const way = this.#dice.roll(3);
+    const way = this.#random.int(0, 2);
     const [first] = calls as [ContractCall];
     let sent = alone(first);
     if (way === 1) sent = throughMulticall(calls);
     if (way === 2 && calls.every(isTransfer)) sent = throughBatcher(calls, 300_000n);
-    const isShort = sent.to === first.target && this.#dice.roll(6) === 0;
-    const factor = this.#dice.pick([1n, 1n, 2n]);
-    const nonce = this.#dice.pick([pending, pending, pending, pending, latest, pending + 1n, 0n]);
+    const isShort = sent.to === first.target && this.#random.int(0, 5) === 0;
+    const factor = this.#random.pick([1n, 1n, 2n]);
+    const nonce = this.#random.pick([pending, pending, pending, pending, latest, pending + 1n, 0n]);
     const raw = await both.sign(sender, {
       nonce: Number(nonce),
       ...sent,
@@ -1077,7 +1079,7 @@ class RandomSteps {
   /** Bytes that were sent before. Behind a gap, anvil lets a cheaper transaction replace a dearer one: not compared. */
   async #resend(): Promise<void> {
     if (this.#raws.length === 0) return;
-    const raw = this.#dice.pick(this.#raws);
+    const raw = this.#random.pick(this.#raws);
     const { nonce } = parseTransaction(raw);
     const from = await recoverTransactionAddress({ serializedTransaction: raw as never });
     const sender = this.#senders.find(({ address }) => address === from);
@@ -1101,7 +1103,7 @@ class RandomSteps {
   async #reorganise(): Promise<void> {
     const most = Number(both.height - this.#sinceStart);
     if (most === 0) return;
-    await both.reorganise(Math.min(1 + this.#dice.roll(3), most));
+    await both.reorganise(Math.min(this.#random.int(1, 3), most));
     await this.#compare();
   }
 
@@ -1109,7 +1111,7 @@ class RandomSteps {
     const t = this.#t;
     const accounts = [...this.#payers.map(({ address }) => address), ...this.#payees];
     const [from, to] = [this.#sinceStart, both.height];
-    const old = from + BigInt(this.#dice.roll(Number(to - from) + 1));
+    const old = from + BigInt(this.#random.int(0, Number(to - from)));
     const ofToken = this.#signed.filter(({ nonce }) => !nonce.startsWith("permit2:"));
     await sameBlock(t, both.height);
     await both.same(t, "what the chain shows", async (chain) => {

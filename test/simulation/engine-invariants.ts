@@ -41,6 +41,8 @@ const ALARMS: readonly [RegExp, (world: World) => boolean][] = [
   [/cannot pay its gas|^No gas/, isAfter("relayersUnfunded")],
   [/^the token accepts transfers without effect/, isLied],
   [/^payments wait for chain data/, isLied],
+  // One endpoint stays on a branch whose newest block is minutes old, and a process that has just started has seen no other.
+  [/^the clocks of the database and the chain are far apart/, isAfter("staleReturn")],
 ];
 
 function isReorganised({ deepestReorganisation }: World): boolean {
@@ -48,9 +50,13 @@ function isReorganised({ deepestReorganisation }: World): boolean {
 }
 /** The database did something, and the process does not know what. */
 function hasLostResponses({ faults }: World): boolean {
-  return DATABASE_FAULTS.some((fault) => faults.has(fault));
+  return RESPONSES_LOST_BY.some((fault) => faults.has(fault));
 }
-const DATABASE_FAULTS = [
+/** When a suspended process goes on, what it had begun has timed out: its connections, for example. */
+const RESPONSES_LOST_BY = [
+  "suspended",
+  "suspendedWithReservation",
+  "acceptancesLost",
   "connectionsCut",
   "responsesLost",
   "databaseDown",
@@ -71,6 +77,7 @@ function isDeep({ wasFinalityBroken }: World): boolean {
 
 /** One endpoint, one process, some connections: there are others. */
 const WORKED_AROUND = new Set([
+  "acceptancesLost",
   "clocks",
   "connectionsCut",
   "copied",

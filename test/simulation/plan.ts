@@ -18,8 +18,13 @@ export interface Plan {
 }
 
 const HOUR_MS = 3_600_000;
-/** A little less and a little more than the windows of limits: a day, an hour, a week, a month. */
-const NIGHTS_HOURS = [24, 24, 24, 1, 168, 720];
+/** A little less and a little more than the windows of limits: a day, an hour, a week, a month. With their weights. */
+const NIGHTS_HOURS: readonly (readonly [number, number])[] = [
+  [24, 3],
+  [1, 1],
+  [168, 1],
+  [720, 1],
+];
 
 /** All items begin within this time. */
 const BUSY_MS = 12_000;
@@ -33,16 +38,20 @@ const AT_THE_LIMIT = "burst";
 export function planOf(seed: number, only: readonly string[] = []): Plan {
   const random = new Random(seed ^ 0x5eed);
   let services = random.int(1, 2);
-  const items = (kinds: Readonly<Record<string, Kind>>, count: number): Planned[] =>
-    Array.from({ length: count }, () => ({
-      kind: chosen(among(kinds, only), random),
+  const isWanted = (kind: string): boolean => only.length === 0 || only.includes(kind);
+  const items = (kinds: Readonly<Record<string, Kind>>, count: number): Planned[] => {
+    const weights = Object.entries(kinds).flatMap(([kind, { weight }]) =>
+      isWanted(kind) ? [[kind, weight] as const] : [],
+    );
+    return Array.from({ length: weights.length === 0 ? 0 : count }, () => ({
+      kind: random.weighted(weights),
       atMs: Math.floor(random.next() * BUSY_MS),
       seed: random.int(0, 2 ** 31),
-    })).filter(({ kind }) => kind !== "");
+    }));
+  };
   const actors = items(ACTORS, random.int(1, 3));
   const faults = items(FAULTS, random.int(0, 3));
   const agents = random.pick([1, 1, 2, 4, 4]);
-  const isWanted = (kind: string): boolean => only.length === 0 || only.includes(kind);
   for (const { kind, atMs } of faults) {
     const { with: wanted = [], services: needed = 1 } = FAULTS[kind] ?? { weight: 0 };
     services = Math.max(services, needed);
@@ -54,7 +63,7 @@ export function planOf(seed: number, only: readonly string[] = []): Plan {
   }
   const hasNight = random.next() < 0.12;
   if (!hasNight) return { seed, services, agents, actors, faults };
-  const lasts = random.pick(NIGHTS_HOURS) + 0.05 - random.next();
+  const lasts = random.weighted(NIGHTS_HOURS) + 0.05 - random.next();
   const morning = items(ACTORS, random.int(1, 2));
   const isAtLimit = isWanted(AT_THE_LIMIT) && random.next() < 0.6;
   if (isAtLimit) for (const [first] of [actors, morning]) if (first) first.kind = AT_THE_LIMIT;
@@ -66,22 +75,6 @@ export function planOf(seed: number, only: readonly string[] = []): Plan {
     faults,
     night: { ms: Math.max(0.1, lasts) * HOUR_MS, actors: morning },
   };
-}
-
-function among(
-  kinds: Readonly<Record<string, Kind>>,
-  only: readonly string[],
-): Readonly<Record<string, Kind>> {
-  return only.length === 0
-    ? kinds
-    : Object.fromEntries(Object.entries(kinds).filter(([name]) => only.includes(name)));
-}
-
-function chosen(kinds: Readonly<Record<string, Kind>>, random: Random): string {
-  const all = Object.entries(kinds);
-  let left = random.next() * all.reduce((sum, [, { weight }]) => sum + weight, 0);
-  for (const [name, { weight }] of all) if ((left -= weight) < 0) return name;
-  return all[0]?.[0] ?? "";
 }
 
 /** The same plan with one item less, for each of them. */

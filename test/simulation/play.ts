@@ -8,6 +8,7 @@ import { brokenIn, brokenNow } from "./invariants.ts";
 import type { Planned } from "./kind.ts";
 import type { Plan } from "./plan.ts";
 import type { PayeeRule, RuleName } from "./records.ts";
+import { usesIn } from "./seller-invariants.ts";
 import { inside } from "./time.ts";
 import { Client, World } from "./world.ts";
 
@@ -111,7 +112,9 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
 }
 
 /** Whether anything is without a final outcome. */
-async function isOpen({ chain, agents }: World, { monitor }: Backends): Promise<boolean> {
+async function isOpen(world: World, backends: Backends): Promise<boolean> {
+  const { chain, agents } = world;
+  const { monitor } = backends;
   const wallets = new Set<string>(agents.map(({ wallet }) => wallet));
   const arrived = [...chain.transfers()].filter(({ to }) => wallets.has(to)).length;
   const { rows } = await monitor.query<{ open: boolean }>(
@@ -122,5 +125,15 @@ async function isOpen({ chain, agents }: World, { monitor }: Backends): Promise<
          OR (SELECT count(*) FROM payments WHERE kind = 'incoming' AND status = 'settled') < $1 AS open`,
     [arrived],
   );
-  return rows[0]?.open === true;
+  return rows[0]?.open === true || (await isRelayedLater(world, backends));
+}
+
+/** Whether a payment that was refused has moved since: the service looks for that from time to time. */
+async function isRelayedLater({ chain }: World, { monitor }: Backends): Promise<boolean> {
+  const { rows } = await monitor.query<{ use: string }>(
+    `SELECT from_address || ' ' || nonce || ' ' || to_address || ' ' || value AS use FROM settlements
+      WHERE status = 'failed' AND proof->>'kind' = 'refusal'`,
+  );
+  const moved = new Set(usesIn(chain).map(({ key, to, value }) => `${key} ${to} ${value}`));
+  return rows.some(({ use }) => moved.has(use));
 }

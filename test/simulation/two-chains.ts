@@ -17,6 +17,7 @@ import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import { postJson } from "../../server/infra/post.ts";
 import { rpcBatch } from "../../server/local/anvil.ts";
 import { testAccount, testChain, type TestAccount } from "../helpers/chain.ts";
+import type { Random } from "../helpers/random.ts";
 import { respond, SimulatedChain } from "./chain/chain.ts";
 import type { Contract } from "./chain/execution.ts";
 
@@ -318,29 +319,12 @@ async function callAnvil<T>(
   return result;
 }
 
-/** A pseudo-random sequence that depends on the seed alone. */
-export class Dice {
-  #state: number;
-  constructor(seed: number) {
-    this.#state = seed;
-  }
-  /** From 0 to `below` - 1. */
-  roll(below: number): number {
-    this.#state = (this.#state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(this.#state ^ (this.#state >>> 15), 1 | this.#state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) % below;
-  }
-  pick<T>(among: readonly T[]): T {
-    return among[this.roll(among.length)] as T;
-  }
-  word(): Hex {
-    let digits = "0x";
-    for (let count = 0; count < 64; count += 1) digits += this.roll(16).toString(16);
-    return digits as Hex;
-  }
-  account(): TestAccount {
-    const privateKey = this.word();
-    return { ...privateKeyToAccount(privateKey), privateKey };
-  }
+export function randomWord(random: Random): Hex {
+  const digits = Array.from({ length: 64 }, () => random.int(0, 15).toString(16));
+  return `0x${digits.join("")}`;
+}
+
+export function randomAccount(random: Random): TestAccount {
+  const privateKey = randomWord(random);
+  return { ...privateKeyToAccount(privateKey), privateKey };
 }

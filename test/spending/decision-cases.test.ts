@@ -789,9 +789,11 @@ t.test(
   async (t) => {
     const agent = await agentWith();
     const { id } = await permit(agent);
+    const { id: others } = await permit(await agentWith());
     const { paymentId } = await decide(agent, { to: OTHER, ...keyed(agent) });
     await pool.query("SELECT purser_use_permit($1, 'another')", [id]);
     t.same(await stateOf(id), { state: "used", payment_id: paymentId });
+    t.same(await stateOf(others), { state: "granted", payment_id: null });
     const restore = (agentId: string, payment: string) =>
       pool.query("SELECT purser_restore_permit($1, $2)", [agentId, payment]);
     await restore("agt_other", paymentId ?? "");

@@ -9,17 +9,21 @@ import { acquireLease, orphanedLanes, releaseLease, renewLease } from "./lane-st
 import { explainUse, proveExpired } from "./prove.ts";
 import { amountIn, findingIn, proofOf, proveByTransaction } from "./receipts.ts";
 import {
+  endLooks,
   findOpenRecord,
   keyOf,
   openPastDeadline,
   openWatched,
   postponeLook,
-  takeRefusedButUsable,
+  takeRefused,
   unfinalByOthers,
   voidLapsedClaims,
 } from "./store.ts";
 import { traceProven } from "./transaction-trace.ts";
 import type { ProvenOutcome, SettlementRecord } from "./types.ts";
+
+const nameOf = ({ from, asset, nonce }: Pick<ProvenOutcome, "from" | "asset" | "nonce">): string =>
+  [from, asset, nonce].join(" ");
 
 /** No key has this address: the lease of the watch is a row in the table of lanes. */
 const WATCH_ADDRESS = "0x0000000000000000000000000000000000000000";
@@ -93,10 +97,13 @@ export class ExternalRelays {
     await this.#lookAtRefused(now);
   }
 
-  /** Refused here, but used on chain by someone else: the row is then corrected. */
+  /**
+   * Refused here, but used on chain by someone else: the row is then corrected. Looked at until its expiry is proven: the
+   * endpoint in use may be wrong, and no process may have run before.
+   */
   async #lookAtRefused(now: bigint): Promise<void> {
     const ctx = this.#ctx;
-    const refused = await takeRefusedButUsable(ctx.pool, ctx.network.chainId, now, MAX_ROWS);
+    const refused = await takeRefused(ctx.pool, ctx.network.chainId, now, MAX_ROWS);
     if (refused.length === 0) return;
     const block = await blockAt(ctx, ctx.network.inclusionDepth, this.#behind);
     const states = await readAuthorizationStates(
@@ -108,6 +115,17 @@ export class ExternalRelays {
       refused.filter((_, index) => states[index] === true),
       (record) => explainUse(ctx, record),
     );
+    const late = refused.filter(
+      ({ authorization }, index) => states[index] === false && authorization.validBefore <= now,
+    );
+    if (late.length === 0) return;
+    const proven = new Set((await proveExpired(ctx, late, this.#behind)).map(nameOf));
+    const over = late.filter((record) => proven.has(nameOf(keyOf(record))));
+    if (over.length > 0)
+      await endLooks(
+        ctx.pool,
+        over.map(({ id }) => id),
+      );
   }
 
   /**

@@ -214,6 +214,8 @@ export async function proveExpired(
       block.number,
     );
   });
+  // The endpoint in use shows them as unused.
+  if (answers.some((states) => states.includes(true))) ctx.rpc.suspectEndpoint();
   return late.flatMap((record, index) => {
     const isDenied =
       answers.filter((states) => states[index] === false).length >= needed &&

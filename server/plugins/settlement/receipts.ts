@@ -218,6 +218,23 @@ export interface Finding {
   charged: bigint | undefined;
 }
 
+/**
+ * Whether the chain has a receipt's block. One endpoint may show a receipt although a reorganisation removed its block,
+ * or nobody ever had it. A node that has lost the block may return an error: then a receipt is not final.
+ */
+export async function isInChain(
+  { rpc, network }: EngineContext,
+  receipt: RpcReceipt,
+  headNumber: bigint,
+): Promise<boolean> {
+  const number = BigInt(receipt.blockNumber);
+  const header = await reads.readHeader(rpc, number).catch(() => undefined);
+  const isDeep = depthOf(headNumber, number) >= network.confirmations;
+  if (header ? header.hash === receipt.blockHash : !isDeep) return true;
+  rpc.suspectEndpoint();
+  return false;
+}
+
 export async function findingIn(
   ctx: EngineContext,
   txHash: string,
@@ -229,6 +246,7 @@ export async function findingIn(
   const blockNumber = BigInt(receipt.blockNumber);
   const depth = depthOf(headNumber, blockNumber);
   if (depth < ctx.network.inclusionDepth) return undefined;
+  if (!(await isInChain(ctx, receipt, headNumber))) return undefined;
   const scheme = schemeOf(expected);
   return {
     fate: scheme.outcomeIn(receipt, expected),

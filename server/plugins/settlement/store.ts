@@ -5,6 +5,7 @@
 import type { Address, Hex } from "viem";
 import type { Nonce, SchemeTerms, SettlementKey } from "../../core/authorization.ts";
 import { LOCK_TIMEOUT, sqlState, type Sql } from "../../infra/db/pool.ts";
+import { KNOWN_TERMS } from "../../schemes/index.ts";
 import type { Lease } from "./lane-store.ts";
 import {
   NOTHING_FINALIZED,
@@ -248,10 +249,13 @@ export interface ClaimRoom {
 const QUEUED = `chain_id = $1 AND status = 'queued' AND lane_address IS NULL
   AND (relay OR cancel_signature IS NOT NULL)`;
 const WAITING = `${QUEUED} AND only_lane IS NULL`;
-const READY = `${WAITING} AND next_attempt_at <= clock_timestamp() AND EXISTS (SELECT 1 FROM lane)`;
+/** A newer release may have accepted settlements of schemes that this one cannot send. */
+const hasSchemeOf = (list: string): string => `(terms IS NULL OR terms->>'scheme' = ANY (${list}))`;
+const DUE = `next_attempt_at <= clock_timestamp() AND ${hasSchemeOf("$8")} AND EXISTS (SELECT 1 FROM lane)`;
+const READY = `${WAITING} AND ${DUE}`;
 
 /** Settlements that only this lane may send: the same, by the index `settlements_bound_idx`. */
-const BOUND = `${QUEUED} AND only_lane = $2 AND next_attempt_at <= clock_timestamp() AND EXISTS (SELECT 1 FROM lane)`;
+const BOUND = `${QUEUED} AND only_lane = $2 AND ${DUE}`;
 
 /**
  * Claims withdrawals, then agents' payments, then third parties', each in queue order. Five index scans, each
@@ -296,6 +300,7 @@ export async function claim(sql: Sql, lease: Lease, room: ClaimRoom): Promise<Se
       room.batchable,
       room.ownSolo,
       room.thirdPartySolo,
+      KNOWN_TERMS,
     ],
   });
   return records.sort(inQueueOrder);
@@ -364,12 +369,12 @@ export async function readBacklog(sql: Sql, chainId: number): Promise<Backlog> {
     name: "backlog",
     text: `SELECT c.class, NULL AS lane_address, extract(epoch FROM clock_timestamp() - first.turn)::float8 AS seconds
        FROM (VALUES (0), (1), (2)) AS c (class), LATERAL (
-         SELECT turn FROM settlements s WHERE ${WAITING} AND NOT s.solo AND s.class = c.class
+         SELECT turn FROM settlements s WHERE ${WAITING} AND ${hasSchemeOf("$2")} AND NOT s.solo AND s.class = c.class
           ORDER BY s.turn LIMIT 1) AS first
      UNION ALL
      SELECT NULL, lane_address, extract(epoch FROM clock_timestamp() - min(created_at))::float8
        FROM relayer_transactions WHERE chain_id = $1 AND status = 'pending' GROUP BY lane_address`,
-    values: [chainId],
+    values: [chainId, KNOWN_TERMS],
   });
   return {
     waitingSeconds: new Map(
@@ -466,11 +471,14 @@ export const openWatched = (
     values: [chainId, limit],
   });
 
+/** Nobody may have looked at it while it could be used: all processes were down, or an endpoint was wrong. */
+const LOOK_FOR_SECONDS = 86_400n;
+
 /**
- * Third parties' payments that were refused and have not expired: anyone may still relay them. Returned rows
- * are not checked again for 15 seconds.
+ * Third parties' payments that were refused: anyone may relay them until they have expired. Each is returned every 15
+ * seconds, until its expiry is proven (`endLooks`).
  */
-export const takeRefusedButUsable = (
+export const takeRefused = (
   sql: Sql,
   chainId: number,
   timestampSeconds: bigint,
@@ -486,8 +494,16 @@ export const takeRefusedButUsable = (
       WHERE s.from_address = due.from_address AND s.chain_id = due.chain_id AND s.asset = due.asset
         AND s.nonce = due.nonce
       RETURNING ${columnsOf("s.")}`,
-    values: [chainId, String(timestampSeconds), limit],
+    values: [chainId, String(timestampSeconds - LOOK_FOR_SECONDS), limit],
   });
+
+/** Refused payments that no later block can use. */
+export async function endLooks(sql: Sql, ids: readonly string[]): Promise<void> {
+  await sql.query(
+    "UPDATE settlements SET look_at = 'infinity' WHERE id = ANY ($1) AND status = 'failed'",
+    [ids],
+  );
+}
 
 /** Open settlements whose authorization can no longer be used at or after this block time. */
 export const openPastDeadline = (

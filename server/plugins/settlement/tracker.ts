@@ -22,6 +22,7 @@ import {
   attributeFailure,
   depthOf,
   gasCostOf,
+  isInChain,
   isReceiptOf,
   measure,
   provenBy,
@@ -228,20 +229,9 @@ export class Tracker {
     }
   }
 
-  /**
-   * Whether a receipt is of a block that is no longer in the chain: one endpoint may still show it. Receipts are mostly
-   * read when their block is new; only one that is deep already, after a restart, costs this look.
-   */
-  async #isRemoved({ blockNumber, blockHash }: RpcReceipt, head: Head): Promise<boolean> {
-    const { network, rpc } = this.#deps.ctx;
-    const number = BigInt(blockNumber);
-    if (network.confirmations === 1 || depthOf(head.number, number) < network.confirmations)
-      return false;
-    // A node that has lost the block may return an error.
-    const header = await readHeader(rpc, number).catch(() => undefined);
-    if (header?.hash === blockHash) return false;
-    rpc.suspectEndpoint();
-    return true;
+  /** Receipts are mostly of the newest block, with which they were compared when they were read; only an older one costs a look. */
+  async #isRemoved(receipt: RpcReceipt, head: Head): Promise<boolean> {
+    return !isOfHead(receipt, head) && !(await isInChain(this.#deps.ctx, receipt, head.number));
   }
 
   /** The receipt was found another way before the endpoint returned it: stop waiting. */

@@ -288,12 +288,11 @@ const PERMIT2: Address = "0x000000000022D473030F116dDEE9F6B43aC78BA3";
 
 /** In a batch nobody disturbs the endpoints, or nothing would be expected of the others. */
 function mannerOf(random: Random, isBatch: boolean): Manner {
-  const all = (Object.entries(MANNERS) as [Manner, number][]).filter(
-    ([manner]) => !isBatch || manner !== "relayed before",
+  return random.weighted(
+    (Object.entries(MANNERS) as [Manner, number][]).filter(
+      ([manner]) => !isBatch || manner !== "relayed before",
+    ),
   );
-  let left = random.next() * all.reduce((sum, [, weight]) => sum + weight, 0);
-  for (const [manner, weight] of all) if ((left -= weight) < 0) return manner;
-  return "good";
 }
 
 function schemeOf(random: Random): Scheme {

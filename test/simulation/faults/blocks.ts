@@ -4,6 +4,7 @@ import type { Random } from "../../helpers/random.ts";
 import type { Kind } from "../kind.ts";
 import { pause, RELAYERS, type World } from "../world.ts";
 import { lie } from "./endpoints.ts";
+import { watchSteps } from "./steps.ts";
 
 const BLOCK_MS = 2_000;
 const BASE_FEE_WEI = 1_000_000_000n;
@@ -103,6 +104,30 @@ export const reorganisation: Kind = {
     }
   },
 };
+
+/** The ledger records incoming money as a row, and nothing else in this way. */
+const RECORDED = /^INSERT INTO "public"\."payments"/;
+
+/** Money arrives in every block. When the ledger has recorded some of it, the newest blocks are gone, and their money with them. */
+export const incomingRemoved: Kind = {
+  weight: 2,
+  async play(world, { random }) {
+    const { chain } = world;
+    const { wallet } = random.pick(world.agents);
+    const sent = new Set<Hex>();
+    const recorded = watchSteps(world, RECORDED_WITHIN_MS, ({ text, moment }) =>
+      moment === "after" && RECORDED.test(text) ? "done" : "go on",
+    );
+    let isRecorded: boolean | undefined;
+    while (isRecorded === undefined) {
+      sent.add(chain.deposit(wallet, world.newAmount(100_000n)));
+      isRecorded = await Promise.race([recorded, pause(BLOCK_MS).then(() => undefined)]);
+    }
+    if (isRecorded) world.reorganise(random.int(1, 2), { drop: [...sent] });
+  },
+};
+/** The ledger is compared with the chain this often, and a block later. */
+const RECORDED_WITHIN_MS = 24_000;
 
 /** Beyond it nothing is promised but that it is noticed and corrected. */
 export const deepReorganisation: Kind = {

@@ -32,6 +32,21 @@ export const responsesLost: Kind = {
   },
 };
 
+/** The engine has payments, and the process that gave them to it does not know that. */
+export const acceptancesLost: Kind = {
+  weight: 3,
+  with: ["seller"],
+  async play(world, { random }) {
+    let left = random.int(1, 3);
+    await watchSteps(world, 15_000, ({ moment, text, cut }) => {
+      if (moment !== "after" || text !== "settlement-accept") return "go on";
+      cut();
+      left -= 1;
+      return left > 0 ? "go on" : "done";
+    });
+  },
+};
+
 /** No connection is possible. */
 export const databaseDown: Kind = {
   weight: 2,

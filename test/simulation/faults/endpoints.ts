@@ -66,22 +66,24 @@ const MISSING: Trouble[] = [
   settings(() => ({ refusesBatches: true })),
   settings((random) => ({ statesKept: random.int(4, 64) })),
 ];
-const LIES: Trouble[] = [
-  settings(() => ({ hidesReceipts: true })),
-  settings(() => ({ hidesLogs: true })),
-  settings(() => ({ deniesUses: true })),
-  settings(() => ({ hidesTransactions: true })),
-  settings(() => ({ hidesReceipts: true, hidesLogs: true })),
-  settings(() => ({
-    hidesReceipts: true,
-    hidesLogs: true,
-    deniesUses: true,
-    hidesTransactions: true,
-  })),
-  settings(() => ({ ignoresReorganisations: true })),
+/** All that shows a payment. */
+export const HIDES_ALL: Partial<Endpoint> = {
+  hidesReceipts: true,
+  hidesLogs: true,
+  deniesUses: true,
+  hidesTransactions: true,
+};
+/** With their weights. */
+const LIES: readonly (readonly [Trouble, number])[] = [
+  [settings(() => ({ hidesReceipts: true })), 1],
+  [settings(() => ({ hidesLogs: true })), 1],
+  [settings(() => ({ deniesUses: true })), 1],
+  [settings(() => ({ hidesTransactions: true })), 1],
+  [settings(() => ({ hidesReceipts: true, hidesLogs: true })), 1],
+  [settings(() => HIDES_ALL), 1],
+  [settings(() => ({ ignoresReorganisations: true })), 1],
   // It cannot wait for a block, so its receipts are read.
-  settings(() => ({ inventsReceipts: true, hasWaitingSend: false })),
-  settings(() => ({ inventsReceipts: true, hasWaitingSend: false })),
+  [settings(() => ({ inventsReceipts: true, hasWaitingSend: false })), 2],
 ];
 
 const timeOf = (random: Random): number => random.int(1_000, random.pick([8_000, 40_000]));
@@ -129,7 +131,12 @@ export const endpointLies: Kind = {
     if (world.liar !== undefined) return;
     const index = chosen(world, random)[0] ?? 0;
     world.liar = index;
-    const undo = random.pick(LIES)(world.chain.endpoints[index] as Endpoint, random, world, index);
+    const undo = random.weighted(LIES)(
+      world.chain.endpoints[index] as Endpoint,
+      random,
+      world,
+      index,
+    );
     await world.lasting(random.int(3_000, random.pick([15_000, 60_000, 240_000])), () => {
       world.liar = undefined;
       undo();

@@ -5,6 +5,7 @@ import {
   blocksStop,
   deepReorganisation,
   gasDear,
+  incomingRemoved,
   poolEmptied,
   reorganisation,
 } from "./blocks.ts";
@@ -35,6 +36,7 @@ export const FAULTS: Readonly<Record<string, Kind>> = {
   blocksStop,
   deepReorganisation,
   gasDear,
+  incomingRemoved,
   poolEmptied,
   reorganisation,
   ...outsiders,

@@ -5,7 +5,7 @@ import type { Service } from "../service.ts";
 import type { Step } from "../time.ts";
 import { pause, type World } from "../world.ts";
 import { afterOurs, oursIn } from "./blocks.ts";
-import { lie } from "./endpoints.ts";
+import { HIDES_ALL, lie } from "./endpoints.ts";
 import { moneyStep, watchSteps } from "./steps.ts";
 
 const oneOf = (world: World, random: Random): Service | undefined =>
@@ -33,27 +33,46 @@ export const crashAtStep: Kind = {
   },
 };
 
+function suspend(world: World, service: Service, ms: number): void {
+  service.frozenUntilMs = world.timeline.nowMs + ms;
+  world.timeline.note(`SUSPENDED ${service.name} for ${ms} ms`);
+}
+
 /** Longer than its leases: another process takes its work, and this one goes on as if it still had it. */
 export const suspended: Kind = {
   weight: 3,
   async play(world, { random }) {
     const service = oneOf(world, random);
     if (!service) return;
-    const atOnce = (ms: number): void => {
-      service.frozenUntilMs = world.timeline.nowMs + ms;
-      world.timeline.note(`SUSPENDED ${service.name} for ${ms} ms`);
-    };
     const ms = random.int(3_000, random.pick([9_000, 20_000, 60_000]));
-    if (random.next() < 0.5) atOnce(ms);
+    if (random.next() < 0.5) suspend(world, service, ms);
     else {
       const isWanted = moneyStep(random);
       await watchSteps(world, 15_000, (step: Step) => {
         if (step.actor !== service || !isWanted(step)) return "go on";
-        atOnce(ms);
+        suspend(world, service, ms);
         return "done";
       });
     }
     await pause(ms);
+  },
+};
+
+/** Right after a reservation, until others have released it: this one goes on to sign it. */
+export const suspendedWithReservation: Kind = {
+  weight: 2,
+  with: ["spender", "buyer", "burst"],
+  services: 2,
+  async play(world, { random }) {
+    const ms = random.int(50_000, 110_000);
+    await watchSteps(world, 15_000, ({ actor, moment, text }) => {
+      const service = world.services.find((each) => each === actor);
+      if (!service || moment !== "after" || text !== "purser-reserve") return "go on";
+      suspend(world, service, ms);
+      return "done";
+    });
+    // And a little longer: what it does then must be seen.
+    await pause(ms + 5_000);
   },
 };
 
@@ -102,12 +121,7 @@ export const blindReturn: Kind = {
   with: ["spender", "seller"],
   async play(world, { random }) {
     if (!(await endAfterSend(world))) return;
-    const end = lie(world, random, {
-      deniesUses: true,
-      hidesReceipts: true,
-      hidesLogs: true,
-      hidesTransactions: true,
-    });
+    const end = lie(world, random, HIDES_ALL);
     await pause(random.int(100_000, 200_000));
     world.startService();
     await world.lasting(random.int(10_000, 60_000), end);

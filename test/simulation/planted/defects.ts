@@ -82,6 +82,10 @@ export const DEFECTS: readonly PlantedDefect[] = [
         find: `const receipt = shown && isOfHead(shown, head) ? shown : early;`,
         replace: `const receipt = shown ?? early;`,
       },
+      {
+        find: `!isOfHead(receipt, head) && !(await isInChain(this.#deps.ctx, receipt, head.number))`,
+        replace: `false`,
+      },
     ],
     caughtBy: "test/settlement/follows-the-block.test.ts",
   },
@@ -93,8 +97,8 @@ export const DEFECTS: readonly PlantedDefect[] = [
     file: "server/plugins/settlement/tracker.ts",
     changes: [
       {
-        find: `    if (header?.hash === blockHash) return false;`,
-        replace: `    if (header) return false;`,
+        find: `!isOfHead(receipt, head) && !(await isInChain(this.#deps.ctx, receipt, head.number))`,
+        replace: `false`,
       },
       {
         find: `await this.#report(slot, receipt, confirmations === 1);`,

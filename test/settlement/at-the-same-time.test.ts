@@ -1,0 +1,255 @@
+// Goal: two transactions that change the same payment at the same moment have the outcome of one after the other, and none can wait for the other in a circle.
+import t from "tap";
+import type { PoolClient } from "pg";
+import { createPool } from "../../server/infra/db/pool.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+import { account, AGENT, ASSET, CHAIN, ChangedRows, h, LANE, type Row } from "./changed-rows.ts";
+
+const { url } = await testDatabase(t);
+const pool = createPool(url, { maxConnections: 5 });
+t.teardown(() => pool.end());
+// Two payments fill a sum.
+await pool.query(
+  "CREATE OR REPLACE FUNCTION purser_sum_size() RETURNS INTEGER LANGUAGE sql IMMUTABLE AS 'SELECT 2'",
+);
+
+const TX = h("t5");
+const reserved = (id: string): Row => ({ status: "reserved", nonce: h(id) });
+const receipt = { kind: "receipt", tx: TX, block: "60", blockHash: h("b60") };
+const state = { kind: "state", block: "70", blockHash: h("b70"), timestamp: "1" };
+const failed = { status: "failed", proof: state, reason: "why", message: "Why." };
+const sent: Row = {
+  status: "submitted",
+  tx_hash: TX,
+  lane_address: LANE,
+  lane_epoch: 4,
+  attempts: 1,
+};
+const included: Row = {
+  status: "included",
+  mined_hash: TX,
+  block_number: 60,
+  block_hash: h("b60"),
+  gas_used: 1,
+  gas_cost: 10,
+};
+const payerOf = (id: string) => account(`payer ${id}`);
+
+/** Each case has its own rows. */
+async function prepare(client: PoolClient) {
+  const rows = new ChangedRows(client, Date.now());
+  await rows.agent();
+  await client.query(
+    `INSERT INTO agents (id, owner_id, name, network, wallet_address, daily_limit, window_tail_at)
+     SELECT 'agt_2', owner_id, name, network, $1, daily_limit, window_tail_at FROM agents`,
+    [account("wallet 2")],
+  );
+  for (const id of ["signed", "released"]) await rows.payment(id, reserved(id));
+  for (const id of ["settled", "voided", "canceled"]) await rows.payment(id);
+  await rows.payment("charged", { maximum: 100, nonce: `permit2:${h("charged")}` });
+  await rows.settlement("corrected", {
+    agent_id: AGENT,
+    status: "failed",
+    proof: state,
+    error_reason: "why",
+  });
+  await rows.payment("corrected", { status: "voided" });
+  // Like the two below, and before them in the table.
+  for (const id of ["first", "second", "third", "fourth"])
+    for (const other of [
+      { nonce: h("x") },
+      { chain_id: 1 },
+      { asset: account("x") },
+      { from_address: account("p") },
+    ] as Row[])
+      await rows.settlement(`${id} ${Object.keys(other)[0]}`, {
+        from_address: payerOf(id),
+        nonce: h(id),
+        ...other,
+      });
+  // The later in the order of locks comes first in the table.
+  for (const id of ["second", "first", "fourth", "third"])
+    await rows.settlement(id, { from_address: payerOf(id), gas_hold: 0 });
+  const gas = { gas_accounts: ["strangers"], gas_hold: 0 };
+  await rows.settlement("carried", { ...sent, ...gas, from_address: payerOf("carried") });
+  await rows.transaction(5, ["carried"], { attempts: [{ hash: TX }] });
+  await rows.settlement("removed", { ...sent, ...gas, from_address: payerOf("removed") });
+  await rows.transaction(6, ["removed"], included);
+}
+
+type Call = (client: PoolClient) => Promise<unknown>;
+const call =
+  (text: string, values: unknown[] = []): Call =>
+  async (client) =>
+    (await client.query<{ result: unknown }>(text, values)).rows[0]?.result;
+const onPayment = (name: string, id: string, ...more: unknown[]): Call =>
+  call(
+    `SELECT purser_${name}(${["$1", "$2", ...more.map((_, index) => `$${index + 3}`)].join(", ")})::text AS result`,
+    [AGENT, id, ...more],
+  );
+const finalize = (...outcomes: { id: string; from?: string; [more: string]: unknown }[]): Call =>
+  call("SELECT purser_settlements_finalize($1, $2) AS result", [
+    CHAIN,
+    JSON.stringify(
+      outcomes.map(({ id, from = payerOf(id), ...outcome }) => ({
+        from,
+        asset: ASSET,
+        nonce: h(id),
+        ...outcome,
+      })),
+    ),
+  ]);
+const finished = (count: number) => ({ finished: count, corrected: [] });
+const lockAgent = call("SELECT id AS result FROM agents WHERE id = $1 FOR UPDATE", [AGENT]);
+
+const pidOf = (client: PoolClient) => (client as unknown as { processID: number }).processID;
+
+/** Whether the call waits for that other connection, as soon as it does so or has ended. */
+async function waitsFor(ended: Promise<unknown>, client: PoolClient, other: PoolClient) {
+  let isEnded = false;
+  void ended.catch(() => undefined).finally(() => (isEnded = true));
+  for (;;) {
+    const { rows } = await pool.query<{ waits: boolean }>(
+      "SELECT $1 = ANY (pg_blocking_pids($2)) AS waits",
+      [pidOf(other), pidOf(client)],
+    );
+    if (isEnded || rows[0]?.waits) return !isEnded;
+  }
+}
+
+interface Race {
+  first: Call;
+  second: Call;
+  /** What the second returns when the first has committed. */
+  returns: unknown;
+  /** Rows that nobody has locked while the second waits, so that those who have them can go on. */
+  free?: string;
+  /** A query, and its row at the end. */
+  after?: [text: string, row: object];
+}
+const statusOf = (id: string) =>
+  `SELECT status FROM payments WHERE id = '${id}' AND agent_id = '${AGENT}'`;
+const paymentRow = (id: string) =>
+  `SELECT FROM payments WHERE id = '${id}' AND agent_id = '${AGENT}'`;
+
+const RACES: Record<string, Race> = {
+  "a reservation is signed while it is released": {
+    first: (client) => new ChangedRows(client, 0).settlement("signed", { agent_id: AGENT }),
+    second: onPayment("void_unsigned", "signed", "why", "Why."),
+    returns: "false",
+    after: [statusOf("signed"), { status: "submitted" }],
+  },
+  "a payment is settled while it is voided": {
+    first: onPayment("payment_settled", "settled", TX, 60, null),
+    second: onPayment("payment_voided", "settled", "why", "Why."),
+    returns: "",
+    after: [statusOf("settled"), { status: "settled" }],
+  },
+  "a reservation is released while its agent is locked": {
+    first: lockAgent,
+    second: onPayment("void_unsigned", "released", "why", "Why."),
+    returns: "true",
+    free: paymentRow("released"),
+  },
+  "a payment is voided while its agent is locked": {
+    first: lockAgent,
+    second: onPayment("payment_voided", "voided", "why", "Why."),
+    returns: "",
+    free: paymentRow("voided"),
+  },
+  "a maximum is charged while its agent is locked": {
+    first: lockAgent,
+    second: onPayment("payment_amount", "charged", 30),
+    returns: "",
+    free: paymentRow("charged"),
+  },
+  "a payment is corrected while its agent is locked": {
+    first: lockAgent,
+    second: finalize({
+      id: "corrected",
+      from: account("wallet"),
+      status: "settled",
+      proof: receipt,
+    }),
+    returns: { finished: 0, corrected: [{ id: "corrected", kind: "failed_to_settled" }] },
+    free: paymentRow("corrected"),
+  },
+  "two outcomes of one settlement, in another order": {
+    first: finalize({ id: "first", status: "settled", proof: receipt }),
+    second: finalize({ id: "second", ...failed }, { id: "first", ...failed }),
+    returns: finished(1),
+    free: "SELECT FROM settlements WHERE id = 'second'",
+    after: [
+      "SELECT string_agg(status, ' ' ORDER BY id) AS status FROM settlements WHERE id IN ('first', 'second')",
+      { status: "settled failed" },
+    ],
+  },
+  "two outcomes while one of the settlements is locked": {
+    first: call("SELECT id AS result FROM settlements WHERE id = 'third' FOR UPDATE"),
+    second: finalize({ id: "fourth", ...failed }, { id: "third", ...failed }),
+    returns: finished(2),
+    free: "SELECT FROM settlements WHERE id = 'fourth'",
+  },
+  "one transaction is found in a block twice: its gas is charged once": {
+    first: call(
+      "SELECT purser_transaction_final($1, $2, 5, 'included', $3, 60, $4, 1, '[]', '{}', '{}', 10) AS result",
+      [CHAIN, LANE, TX, h("b60")],
+    ),
+    second: call(
+      "SELECT purser_transaction_final($1, $2, 5, 'included', $3, 60, $4, 1, '[]', '{}', '{}', 10) AS result",
+      [CHAIN, LANE, TX, h("b60")],
+    ),
+    returns: finished(0),
+    after: ["SELECT used::int FROM gas_accounts WHERE account = 'strangers'", { used: 10 }],
+  },
+  "one transaction leaves its block twice: its gas is returned once": {
+    first: call("SELECT purser_transaction_reopened($1, $2, 6, $3) AS result", [
+      CHAIN,
+      LANE,
+      h("b60"),
+    ]),
+    second: call("SELECT purser_transaction_reopened($1, $2, 6, $3) AS result", [
+      CHAIN,
+      LANE,
+      h("b60"),
+    ]),
+    returns: finished(0),
+    after: ["SELECT used::int FROM gas_accounts WHERE account = 'strangers'", { used: 0 }],
+  },
+  "payments are summed up twice": {
+    first: call("SELECT purser_write_sums($1)::text AS result", [AGENT]),
+    second: call("SELECT purser_write_sums($1)::text AS result", [AGENT]),
+    returns: "",
+    after: [
+      `SELECT sum(s.payments)::int - (SELECT count(*)::int - count(*)::int % 2 FROM payments WHERE counted) AS surplus
+         FROM payment_sums s WHERE s.payee = '' AND s.level = 1`,
+      { surplus: 0 },
+    ],
+  },
+};
+
+const client = await pool.connect();
+await prepare(client).finally(() => client.release());
+for (const [what, { first, second, returns, free, after }] of Object.entries(RACES))
+  await t.test(what, async (t) => {
+    const [one, two, other] = [await pool.connect(), await pool.connect(), await pool.connect()];
+    try {
+      // Another agent's work goes on all the time.
+      await other.query("BEGIN");
+      await other.query("SELECT FROM agents WHERE id = 'agt_2' FOR UPDATE");
+      await one.query("BEGIN");
+      await first(one);
+      const result = second(two);
+      t.ok(await waitsFor(result, two, one), "it waits");
+      if (free !== undefined) await t.resolves(pool.query(`${free} FOR UPDATE NOWAIT`));
+      await one.query("COMMIT");
+      t.notOk(await waitsFor(result, two, other), "it goes on");
+      t.same(await result, returns);
+      if (after) t.same((await pool.query(after[0])).rows, [after[1]]);
+    } finally {
+      for (const client of [one, other, two]) {
+        await client.query("ROLLBACK").catch(() => undefined);
+        client.release();
+      }
+    }
+  });
