@@ -401,7 +401,7 @@ export type ErrorCode = keyof typeof ERRORS;
 
 interface ApiErrorOptions {
   /** The sentence for people; defaults to the title. */
-  detail?: string;
+  detail?: string | undefined;
   /** Extra members of the problem object (policy, availableAt, txHash, ...). */
   extra?: Record<string, unknown>;
   headers?: Record<string, string>;

@@ -5,6 +5,7 @@
 //   npm run mutate -- prisma/functions   only files at or below these paths
 //   npm run mutate -- --tests path,...   with these tests as well
 //   npm run mutate -- --every 5          a sample: every fifth mutant
+//   npm run mutate -- --lines 12,40 file only mutants that begin on these lines
 //   npm run mutate -- --again FILE       those that survived, by the output of an earlier run
 //   npm run mutate -- --list             the mutants, without running them
 //
@@ -28,6 +29,8 @@ const EXTRA_MS = 8_000;
 /** A process keeps every copy of the tests that it loaded. */
 const MAX_RSS = 1_200_000_000;
 const HIT_LIMIT = 1_000_000;
+/** The test that killed the latest mutant of a file. */
+const killerOf = new Map();
 
 const stopped = new AbortController();
 for (const signal of ["SIGINT", "SIGTERM"]) process.on(signal, () => stopped.abort());
@@ -37,11 +40,12 @@ const args = process.argv.slice(2);
 const optionOf = (name) => (args.includes(name) ? args[args.indexOf(name) + 1] : undefined);
 const moreTests = optionOf("--tests")?.split(",") ?? [];
 const every = Number(optionOf("--every") ?? 1);
+const lines = optionOf("--lines")?.split(",").map(Number);
 const again = optionOf("--again");
 const onlyTests = optionOf("--only-tests")?.split(",");
 const paths = args.filter(
   (arg, index) =>
-    !arg.startsWith("--") && !args[index - 1]?.match(/^--(only-tests|tests|every|again)$/),
+    !arg.startsWith("--") && !args[index - 1]?.match(/^--(only-tests|tests|every|lines|again)$/),
 );
 
 const all = Object.values(AREAS).flat();
@@ -56,7 +60,7 @@ const typescript = await mutantsOfTypescript(wanted.filter((file) => !isSql(file
 const mutants = [
   ...typescript.mutants,
   ...wanted.filter(isSql).flatMap((file) => mutantsOfSql(file, read(file))),
-].filter((_, index) => index % every === 0);
+].filter(({ line }, index) => index % every === 0 && (!lines || lines.includes(line)));
 if (again !== undefined) {
   const earlier = readFileSync(again, "utf8");
   mutants.splice(0, mutants.length, ...mutants.filter((one) => earlier.includes(shown(one))));
@@ -81,8 +85,10 @@ for (const mutant of mutants) {
   mutant.reason = entry?.reason;
 }
 if (args.includes("--list")) {
-  for (const mutant of mutants) console.log(shown(mutant));
-  process.exit();
+  // Written as a whole before the end: a pipe would lose the rest.
+  const list = mutants.map((mutant) => `${shown(mutant)}\n`).join("");
+  await new Promise((resolve) => process.stdout.write(list, resolve));
+  process.exit(reportStale());
 }
 
 const dir = mkdtempSync(join(tmpdir(), "purser-mutate-"));
@@ -100,6 +106,7 @@ try {
     `${mutants.length} mutants; ${baseline.length} test files without a mutant: ${seconds()} s`,
   );
   await runMutants(baseline);
+  await runKillersAgain(baseline);
   report();
 } finally {
   await Promise.all(workers.map((worker) => worker.stop()));
@@ -243,6 +250,18 @@ async function runMutants(baseline) {
   );
 }
 
+/** A test that fails without a mutant now would have killed any: something that an earlier run left behind. */
+async function runKillersAgain(baseline) {
+  if (stopped.signal.aborted) return;
+  const killers = new Set(mutants.map(({ by }) => by));
+  for (const worker of workers)
+    for (const { test, path, ms } of baseline.filter((one) => killers.has(one.test))) {
+      const result = await worker.request({ compiled: path }, ms * SLOWER + EXTRA_MS);
+      if (!result?.isOk)
+        console.log(`fails without a mutant now, so its kills may be none: ${test}`);
+    }
+}
+
 async function runTypescriptMutant(worker, mutant, baseline) {
   const inTests = baseline.filter(({ ran }) => ran.has(mutant.id));
   // What runs only when the file is loaded is reached by every test that imports it: those that use the file most.
@@ -278,11 +297,15 @@ async function runSqlMutant(worker, mutant, baseline) {
 }
 
 async function runTests(worker, mutant, reaching, message) {
-  for (const { test, path, ms } of reaching) {
+  // Mutants of one file are often killed by the same test.
+  const first = killerOf.get(mutant.file);
+  const ordered = reaching.toSorted((a, b) => Number(b.test === first) - Number(a.test === first));
+  for (const { test, path, ms } of ordered) {
     const result = await worker.request({ compiled: path, ...message }, ms * SLOWER + EXTRA_MS);
     if (result?.isOk) continue;
     mutant.state = "killed";
     mutant.by = test;
+    killerOf.set(mutant.file, test);
     return;
   }
 }
@@ -305,18 +328,21 @@ function report() {
     console.log(lineOf(area, of(inArea)));
     for (const file of inArea) console.log(lineOf(`  ${file}`, of([file])));
   }
-  // A sample does not have every mutant.
-  const stale =
-    every > 1 || again !== undefined
-      ? []
-      : noChange.filter((entry) => isWanted(entry.file) && !used.has(entry));
+  process.exitCode = reportStale();
+  console.log("\nOne file again: npm run mutate -- <file>");
+  console.log(`${seconds()} s with ${JOBS} processes`);
+}
+
+/** Entries of no-change.json that fit no mutant. A sample does not have every mutant. */
+function reportStale() {
+  const isSample = every > 1 || lines !== undefined || again !== undefined;
+  const stale = noChange.filter((entry) => isWanted(entry.file) && !used.has(entry));
+  if (isSample || stale.length === 0) return 0;
   for (const entry of stale)
     console.log(
       `no-change.json has an entry for a mutant that is not there: ${JSON.stringify(entry)}`,
     );
-  console.log("\nOne file again: npm run mutate -- <file>");
-  console.log(`${seconds()} s with ${JOBS} processes`);
-  process.exitCode = stale.length > 0 ? 1 : 0;
+  return 1;
 }
 
 function lineOf(name, some) {

@@ -20,7 +20,7 @@ const LOG = {
 
 /**
  * @param {string[]} files relative to the repository
- * @returns {Promise<{mutants: {id: string, file: string, line: number, from: string, to: string}[],
+ * @returns {Promise<{mutants: {id: string, at: number, file: string, line: number, from: string, to: string}[],
  *   change: (path: string, source: string) => string}>}
  */
 export async function mutantsOfTypescript(files) {
@@ -37,9 +37,11 @@ export async function mutantsOfTypescript(files) {
       .filter(({ status }) => status !== "Ignored")
       .map(({ id, fileName, location, replacement }) => {
         const source = sources.get(fileName);
-        const from = source.slice(offsetOf(source, location.start), offsetOf(source, location.end));
+        const at = offsetOf(source, location.start);
+        const from = source.slice(at, offsetOf(source, location.end));
         return {
           id,
+          at,
           file: fileName.slice(ROOT.length + (ROOT.endsWith("/") ? 0 : 1)),
           line: location.start.line + 1,
           from,

@@ -105,6 +105,7 @@ t.test("a jump of a relayer's nonce makes the agents of its chain wait", async (
 t.test("an own authorization is canceled on chain once a day for each payee", async (t) => {
   await writeGasLimits(pool, CHAIN_ID, limitsOf(readGasBudget(""), 1n));
   const agent = await seedAgent(pool, { dailyLimit: 1n });
+  await seedAgent(pool, { dailyLimit: 1n });
   const from = agent.walletAddress;
   const of = (nonce: `0x${string}`, more = {}) => ({
     from,
@@ -115,9 +116,10 @@ t.test("an own authorization is canceled on chain once a day for each payee", as
   });
   const stateOf = async (nonce: string) => {
     const { rows } = await pool.query(
-      `SELECT cancel_signature AS signature, next_attempt_at = '-infinity' AS due FROM settlements
-        WHERE nonce = $1 AND valid_before = 77`,
-      [nonce],
+      `SELECT cancel_signature AS signature, next_attempt_at = '-infinity' AS due, updated_at > '2021-01-01' AS changed
+         FROM settlements
+        WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4`,
+      [from, CHAIN_ID, ASSET, nonce],
     );
     return rows[0] as unknown;
   };
@@ -132,8 +134,8 @@ t.test("an own authorization is canceled on chain once a day for each payee", as
     await settlement({ from }),
     await settlement({ ...own, status: "submitted" }),
   ];
-  await pool.query("UPDATE settlements SET next_attempt_at = now()");
-  const untouched = { signature: null, due: false };
+  await pool.query("UPDATE settlements SET next_attempt_at = now(), updated_at = '2020-01-01'");
+  const untouched = { signature: null, due: false, changed: false };
   for (const [what, key] of [
     ["another program's", of(foreign)],
     ["submitted", of(submitted)],
@@ -145,7 +147,7 @@ t.test("an own authorization is canceled on chain once a day for each payee", as
     t.equal(await wantCancel(pool, key, "0x01"), undefined, what);
   t.same(await stateOf(first), untouched);
   t.match(await wantCancel(pool, of(first), "0x01"), { decision: "cancel", validBefore: 77n });
-  t.same(await stateOf(first), { signature: Buffer.from([1]), due: true });
+  t.same(await stateOf(first), { signature: Buffer.from([1]), due: true, changed: true });
   t.same(await stateOf(second), untouched);
   t.match(await wantCancel(pool, of(second), "0x02"), { decision: "lapse", validBefore: 77n });
   t.same(await stateOf(second), untouched, "it is left to expire");
@@ -154,7 +156,7 @@ t.test("an own authorization is canceled on chain once a day for each payee", as
     { decision: "cancel" },
     "once more for the same",
   );
-  t.same(await stateOf(first), { signature: Buffer.from([3]), due: true });
+  t.same(await stateOf(first), { signature: Buffer.from([3]), due: true, changed: true });
   const client = await pool.connect();
   try {
     await client.query("BEGIN");

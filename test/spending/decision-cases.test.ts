@@ -79,9 +79,26 @@ const keyed = (
   idempotency: { subjectId: agent.agentId, route: ROUTE, key: "k", bodyHash: BODY, ...more },
 });
 
+/** Whether a statement waits for another one's lock. */
+async function isWaiting(): Promise<boolean> {
+  const { rows } = await database.pool.query(
+    "SELECT FROM pg_locks WHERE NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())",
+  );
+  return rows.length > 0;
+}
+
 async function paymentsOf({ agentId }: SeededAgent) {
   const { rows } = await pool.query<Record<string, unknown>>(
     "SELECT * FROM payments WHERE agent_id = $1 ORDER BY created_at, id",
+    [agentId],
+  );
+  return rows;
+}
+
+/** The windows that are stored. */
+async function windowsOf({ agentId }: SeededAgent) {
+  const { rows } = await pool.query<Record<string, unknown>>(
+    "SELECT payee, hours, amount, payments FROM spending_windows WHERE agent_id = $1",
     [agentId],
   );
   return rows;
@@ -114,14 +131,22 @@ t.test("a decision holds the agent's row, a dry run does not", async (t) => {
       client.release();
     }
   }
-  // A refusal of another connection's agent waits too.
   const client = await pool.connect();
-  await client.query("BEGIN");
-  await client.query("SELECT FROM agents WHERE id = $1 FOR UPDATE", [agent.agentId]);
-  const dry = await outcomeOf(agent, {}, { dryRun: true });
-  await client.query("ROLLBACK");
-  client.release();
-  t.equal(dry, "allowed", "a dry run waits for nobody");
+  try {
+    await client.query("BEGIN");
+    await reserve(client, {
+      ...reserveRequest(agent, 100n),
+      paymentId: newId("pay"),
+      dryRun: false,
+    });
+    t.equal(await outcomeOf(agent, {}, { dryRun: true }), "allowed", "a dry run waits for nobody");
+    const waiting = outcomeOf(agent);
+    await until(isWaiting);
+    await client.query("COMMIT");
+    t.equal(await waiting, "blocked: daily_limit_exceeded", "it decides after the one before it");
+  } finally {
+    client.release();
+  }
 });
 
 t.test("a canceled call", async (t) => {
@@ -378,6 +403,15 @@ t.test("an open payment is reserved in a window until it leaves it", async (t) =
     agent.agentId,
   ]);
   const first = await decide(agent, {}, { amount: 7n });
+  const drawn = newId("pay");
+  await decide(agent, {}, { amount: 5n, paymentId: drawn });
+  // A withdrawal leaves the wallet, and no limit counts it.
+  await pool.query(
+    "UPDATE payments SET kind = 'withdrawal', created_at = created_at - interval '1 second' WHERE id = $1",
+    [drawn],
+  );
+  await pool.query("UPDATE agents SET window_sum = 7 WHERE id = $1", [agent.agentId]);
+  await pool.query("DELETE FROM spending_windows WHERE agent_id = $1", [agent.agentId]);
   const passed = { hourly: 1n, payee: 24n, daily: 24n, weekly: 168n, monthly: 720n };
   const amounts = { hourly: 1n, payee: 7n, daily: 7n, weekly: 7n, monthly: 7n };
   for (const hours of [1n, 24n, 168n, 720n])
@@ -399,6 +433,18 @@ t.test("an open payment is reserved in a window until it leaves it", async (t) =
     }
 });
 
+t.test("a settled payment is spent, an open one is reserved", async (t) => {
+  const agent = await agentWith({ weeklyLimit: 90n });
+  const { paymentId } = await decide(agent, {}, { amount: 7n });
+  await decide(agent, {}, { amount: 5n });
+  await pool.query(
+    `UPDATE payments SET status = 'settled', tx_hash = $2, block_number = 1, settled_at = now() WHERE id = $1`,
+    [paymentId, randomHash()],
+  );
+  const { snapshot } = await decide(agent, {}, { dryRun: true });
+  t.match(snapshot, { spent: 7n, reserved: 5n, weeklySpent: 7n, weeklyReserved: 5n });
+});
+
 t.test("a nonce that the payee chose is used once", async (t) => {
   const agent = await agentWith();
   const nonce = randomHash();
@@ -408,6 +454,13 @@ t.test("a nonce that the payee chose is used once", async (t) => {
   const used = "denied: challenge_already_used";
   const { paymentId } = await decide(agent, { nonce, prescribed: true });
   t.equal(await asks(), used, "by an open payment");
+  const earlier = { code: "url_blocked" } as const;
+  t.equal(await asks({ refusal: earlier }), "denied: url_blocked", "an earlier refusal is first");
+  t.equal(
+    await outcomeOf(await agentWith(), { nonce, prescribed: true }, { dryRun: true }),
+    "allowed",
+    "another wallet has nonces of its own",
+  );
   t.equal(
     await outcomeOf(agent, { nonce }, { dryRun: true }),
     "allowed",
@@ -451,11 +504,6 @@ t.test("a nonce that the payee chose is used once", async (t) => {
     ["with another nonce", nonce, randomHash()],
   ] as const)
     t.equal(await inChanged(settlement.replace(from, to)), null, what);
-  t.equal(
-    await asks({ refusal: { code: "url_blocked" } }),
-    "denied: url_blocked",
-    "an earlier refusal comes first",
-  );
 });
 
 t.test("which entry of a payee applies", async (t) => {
@@ -486,6 +534,9 @@ t.test("an agent that is restricted to its sites", async (t) => {
   const asks = (more: Partial<ReserveRequest>) => outcomeOf(agent, more, { dryRun: true });
   t.equal(await asks({ site: SITE }), "denied: origin_not_allowed");
   t.equal(await asks({}), "allowed", "a direct payment");
+  const listed = "https://listed.example";
+  await insert("allowlist_entries", { agent_id: agent.agentId, address: PAYEE, site: listed });
+  t.equal(await asks({ site: listed }), "allowed", "a site of the agent");
   const refusal = { code: "url_blocked" } as const;
   t.equal(await asks({ site: SITE, refusal }), "denied: url_blocked", "an earlier refusal");
 });
@@ -778,12 +829,7 @@ t.test("a permit that is being decided on is waited for", async (t) => {
     const dry = { ...keyed(agent), to: OTHER };
     t.equal(await outcomeOf(agent, dry, { dryRun: true }), "allowed", "nor does its decision");
     const waiting = pool.query(ask(true), call);
-    await until(async () => {
-      const { rows } = await database.pool.query(
-        "SELECT FROM pg_locks WHERE NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())",
-      );
-      return rows.length > 0;
-    });
+    await until(isWaiting);
     await client.query("SELECT purser_use_permit($1, 'pay_1')", [id]);
     await client.query("COMMIT");
     t.same((await waiting).rows, [], "it was used meanwhile");
@@ -849,9 +895,16 @@ t.test("what a reservation writes", async (t) => {
       status_code: null,
     },
   ]);
+  const week = { payee: "", hours: 168 };
+  t.same(await windowsOf(agent), [{ ...week, amount: 3n, payments: 1n }]);
   await decide(agent, { gas: { hold: 0n, floorAtomic: 0n } });
+  t.same(await windowsOf(agent), [{ ...week, amount: 4n, payments: 2n }], "it goes on from there");
   const [, plain] = await paymentsOf(agent);
   t.match(plain, { maximum: null, gas_hold: 0n, memo: null });
+  const simple = await agentWith();
+  await decide(simple);
+  t.match(await paymentsOf(simple), [{ gas_hold: 0n }], "without gas of ours");
+  t.same(await windowsOf(simple), [], "without a limit that needs a window");
 });
 
 t.test("what a refusal writes: one row an hour for the same refusal", async (t) => {
@@ -862,7 +915,12 @@ t.test("what a refusal writes: one row an hour for the same refusal", async (t) 
     decide(agent, { url: "u", gas: { hold: 17n, floorAtomic: 0n }, ...more }, { amount });
   const first = await refuse();
   t.match(first, { outcome: "blocked", code: "daily_limit_exceeded", validBefore: null });
-  t.equal((await refuse()).paymentId, first.paymentId, "the same again");
+  await clock.pass(1_000_000n);
+  const balance = { atomic: 77n, blockNumber: 1n };
+  t.equal((await refuse({ balance })).paymentId, first.paymentId, "the same again");
+  const [again] = await paymentsOf(agent);
+  t.match(again, { policy: { balance: "77" } }, "with the facts of the newest");
+  t.equal(Number(again?.["updated_at"]) - Number(again?.["created_at"]), 1_000);
   t.match(await paymentsOf(agent), [
     {
       status: "blocked",
@@ -903,10 +961,10 @@ t.test("too many different refusals are counted on one row for each rule", async
   const refuse = (more: Partial<ReserveRequest> = {}, amount = 9n) =>
     decide(agent, more, { amount });
   const known = await refuse();
-  const hour = (micros: bigint) =>
+  const hour = (micros: bigint, refusals = 99) =>
     pool.query(
-      "UPDATE agents SET refusals = 99, refusals_hour = 'epoch'::timestamptz + $2 * interval '1 microsecond' WHERE id = $1",
-      [agent.agentId, String(micros)],
+      "UPDATE agents SET refusals = $3, refusals_hour = 'epoch'::timestamptz + $2 * interval '1 microsecond' WHERE id = $1",
+      [agent.agentId, String(micros), refusals],
     );
   await hour(clock.now());
   await refuse({ url: "the hundredth" });
@@ -948,9 +1006,51 @@ t.test("too many different refusals are counted on one row for each rule", async
   );
   t.equal(rows.length, 4);
   t.match(await agentRow(agent), { refusals: 100 });
-  await hour(clock.now() - 3_600_000_000n);
+  await hour(clock.now() - 3_600_000_000n, 100);
   await refuse({ url: "in another hour" });
   t.match(await agentRow(agent), { refusals: 1 });
+});
+
+t.test("a decision changes nothing of another agent", async (t) => {
+  const HOUR = 3_600_000_000n;
+  await clock.set((clock.now() / HOUR + 1n) * HOUR);
+  const limits = { dailyLimit: 9n, weeklyLimit: 9n };
+  // In the table, one is before the agent and one after it.
+  const [before, agent, after] = [
+    await agentWith(limits),
+    await agentWith(limits),
+    await agentWith(limits),
+  ];
+  const all = [before, agent, after];
+  for (const one of all) await decide(one, keyed(one, { key: "k0" }), { amount: 3n });
+  await clock.pass(24n * HOUR);
+  for (const one of all) await permit(one);
+  const others = async () => {
+    const tables = ["payments", "spending_windows", "approvals", "payment_sums"];
+    const { rows } = await pool.query(
+      ["SELECT to_jsonb(a) AS row FROM agents a WHERE id = ANY($1)"]
+        .concat(
+          tables.map((table) => `SELECT to_jsonb(r) FROM ${table} r WHERE agent_id = ANY($1)`),
+        )
+        .join(" UNION ALL ") + " ORDER BY 1",
+      [[before.agentId, after.agentId]],
+    );
+    return rows;
+  };
+  const old = await others();
+  const decisions: [string, Partial<ReserveRequest>, bigint][] = [
+    ["blocked: daily_limit_exceeded", {}, 10n],
+    ["blocked: weekly_limit_exceeded", {}, 7n],
+    ["reserved", keyed(agent, { key: "k1" }), 6n],
+    ["reserved", { to: OTHER, ...keyed(agent) }, 6n],
+  ];
+  for (const [expected, more, amount] of decisions) {
+    t.equal(await outcomeOf(agent, more, { amount }), expected);
+    t.same(await others(), old, expected);
+  }
+  t.match(await agentRow(agent), { window_sum: 12n, unsummed: 3, refusals: 2 });
+  await decide(after, {}, { amount: 10n });
+  t.match(await agentRow(after), { refusals: 1 }, "the same refusal is another agent's own");
 });
 
 t.test("gas is charged to the owner, and only for what is reserved", async (t) => {
@@ -983,4 +1083,22 @@ t.test("gas is charged to the owner, and only for what is reserved", async (t) =
   t.equal(await outcomeOf(agent, { chainId }), "reserved", "a payment without gas of ours");
   t.same(await held(), [{ account, held: 10n }]);
   t.equal(await asks(1n, { gas: { hold: 1n, floorAtomic: 2n } }), "blocked: amount_below_floor");
+});
+
+t.test("payments are summed up as soon as they fill a sum", async (t) => {
+  await pool.query(
+    "CREATE OR REPLACE FUNCTION public.purser_sum_size() RETURNS INTEGER LANGUAGE sql IMMUTABLE AS 'SELECT 2'",
+  );
+  const agent = await agentWith();
+  const sums = async () => {
+    const { rows } = await pool.query(
+      "SELECT amount, payments FROM payment_sums WHERE agent_id = $1 AND payee = ''",
+      [agent.agentId],
+    );
+    return rows;
+  };
+  await decide(agent, {}, { amount: 3n });
+  t.same([await sums(), (await agentRow(agent))["unsummed"]], [[], 1]);
+  await decide(agent, {}, { amount: 4n });
+  t.same([await sums(), (await agentRow(agent))["unsummed"]], [[{ amount: 7n, payments: 2n }], 0]);
 });

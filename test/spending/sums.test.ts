@@ -4,6 +4,7 @@ import t from "tap";
 import { newId } from "../../server/core/ids.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { Random } from "../helpers/random.ts";
+import { until } from "../helpers/until.ts";
 import { ASSET, CHAIN_ID, PAYEE, seedAgent } from "./guardrails-sql.helper.ts";
 
 const database = await testDatabase(t);
@@ -270,6 +271,32 @@ t.test("whole sums are read, not what they hold", async (t) => {
     }
 });
 
+t.test("each agent's sums go on where its own end", async (t) => {
+  await fillSumsWith(2);
+  for (const [summedTo, expected] of [
+    [0, [0, 2]],
+    [2, [2]],
+  ] as const) {
+    const { agentId } = await seedAgent(pool, { dailyLimit: 1n });
+    const paid = [1, 2, 3, 4].map((step) =>
+      insert({ agentId, id: newId("pay"), payee: PAYEE, amount: 1, at: START + step * STEP }),
+    );
+    await pool.query(
+      `UPDATE agents SET summed_to_at = ${at(START + summedTo * STEP)} WHERE id = '${agentId}';
+       ${paid.join("\n")} SELECT purser_write_sums('${agentId}');`,
+    );
+    const { rows } = await pool.query<{ step: number }>(
+      `SELECT ((extract(epoch FROM after_at) - ${START}) / ${STEP})::int AS step FROM payment_sums
+        WHERE agent_id = $1 AND payee = '' AND level = 1 ORDER BY after_at`,
+      [agentId],
+    );
+    t.same(
+      rows.map(({ step }) => step),
+      expected,
+    );
+  }
+});
+
 t.test("the agent's row is locked while sums are written", async (t) => {
   const { agentId } = await seedAgent(pool, { dailyLimit: 1n });
   const client = await pool.connect();
@@ -283,4 +310,34 @@ t.test("the agent's row is locked while sums are written", async (t) => {
     await client.query("ROLLBACK");
     client.release();
   }
+});
+
+t.test("two that write an agent's sums at once write them once", async (t) => {
+  await fillSumsWith(2);
+  const { agentId } = await seedAgent(pool, { dailyLimit: 1n });
+  for (const step of [1, 2])
+    await pool.query(
+      insert({ agentId, id: newId("pay"), payee: PAYEE, amount: 1, at: START + step * STEP }),
+    );
+  const client = await pool.connect();
+  try {
+    await client.query("BEGIN");
+    await client.query("SELECT purser_write_sums($1)", [agentId]);
+    const other = pool.query("SELECT purser_write_sums($1)", [agentId]);
+    await until(async () => {
+      const { rows } = await pool.query(
+        "SELECT FROM pg_locks WHERE NOT granted AND pid IN (SELECT pid FROM pg_stat_activity WHERE datname = current_database())",
+      );
+      return rows.length > 0;
+    });
+    await client.query("COMMIT");
+    await t.resolves(other);
+  } finally {
+    client.release();
+  }
+  const { rows } = await pool.query(
+    "SELECT payments FROM payment_sums WHERE agent_id = $1 AND payee = ''",
+    [agentId],
+  );
+  t.same(rows, [{ payments: 2n }]);
 });

@@ -279,6 +279,82 @@ t.test("a payee's limits are separate, and survive its removal from the list", a
   t.equal((await pay(PAYEE, 11n)).kind, "reserved", "a day later");
 });
 
+t.test("which limit of a payee is waited for, at which site", async (t) => {
+  const [agent, other] = [
+    await seedAgent(pool, { dailyLimit: 100n, allowlist: [] }),
+    await seedAgent(pool, { dailyLimit: 100n, allowlist: [] }),
+  ];
+  const [here, there, elsewhere] = ["https://a.example", "https://b.example", "https://c.example"];
+  for (const [{ agentId }, address, site, limit] of [
+    [agent, PAYEE, "", 10],
+    [agent, PAYEE, here, 20],
+    [other, PAYEE, "", 30],
+    [other, PAYEE, there, 30],
+    [other, OTHER, "", 30],
+  ] as const)
+    await pool.query(
+      "INSERT INTO allowlist_entries (agent_id, address, site, daily_limit) VALUES ($1, $2, $3, $4)",
+      [agentId, address, site, limit],
+    );
+  const fits = async (payee: Address, site: string) => {
+    const { rows } = await pool.query<{ fits: boolean }>(
+      `SELECT available_at IS NOT NULL AS fits
+         FROM purser_release_times($1, $2, $3, 15, clock_timestamp()) WHERE rule = 'payee_limit'`,
+      [agent.agentId, payee, site],
+    );
+    return rows.map((row) => row.fits);
+  };
+  t.same(await fits(PAYEE, ""), [false], "no site: the limit for everywhere");
+  t.same(await fits(PAYEE, here), [true], "its own limit there");
+  t.same(await fits(PAYEE, elsewhere), [false], "another site: the limit for everywhere");
+  t.same(await fits(PAYEE, there), [false], "another agent's limit there does not count");
+  t.same(await fits(OTHER, ""), [], "nor its limit for another payee");
+  t.same(
+    await fits(OTHER, here),
+    [],
+    "the limit of the payee that is listed there is not this one's",
+  );
+});
+
+t.test("when an amount fits, as of a moment", async (t) => {
+  const agent = await seedAgent(pool, { dailyLimit: 10n, paymentsPerHour: 1 });
+  await clock.set((clock.now() / HOUR_MICROS + 1n) * HOUR_MICROS);
+  const start = clock.now();
+  await spend(agent, 4n);
+  await pass(10n);
+  await spend(agent, 5n);
+  const hour = (name: string) =>
+    `((extract(epoch FROM ${name}) * 1000000 - $4) / 3600000000)::float`;
+  const times = async (amount: number, atHour: number) => {
+    const { rows } = await pool.query<{ rule: string; next: number | null; fits: number | null }>(
+      `SELECT rule, ${hour("next_release_at")} AS next, ${hour("available_at")} AS fits
+         FROM purser_release_times($1, '', '', $2, 'epoch'::timestamptz + ($4 + $3 * 3600000000) * interval '1 microsecond')
+        ORDER BY rule`,
+      [agent.agentId, amount, atHour, String(start)],
+    );
+    return rows.map(({ rule, next, fits }) => [rule, next, fits]);
+  };
+  // [amount, at this hour; the day: next release, fits; payments per hour: the same]
+  const cases: [string, number, number, (number | null)[], (number | null)[]][] = [
+    ["all that is left", 1, 10, [24, 10], [11, 11]],
+    ["one more: when the first payment leaves", 2, 10, [24, 24], [11, 11]],
+    ["all of both", 6, 10, [24, 34], [11, 11]],
+    ["more than the limit", 11, 10, [24, null], [11, 11]],
+    ["before the last decision: as of that one", 1, 9, [24, 10], [11, 11]],
+    ["the first one has left, and nothing was decided since", 5, 25, [34, 25], [null, 25]],
+    ["the same, one more", 6, 25, [34, 34], [null, 25]],
+  ];
+  for (const [what, amount, atHour, day, hourly] of cases)
+    t.same(
+      await times(amount, atHour),
+      [
+        ["daily_limit", ...day],
+        ["payments_per_hour", ...hourly],
+      ],
+      what,
+    );
+});
+
 t.test("a payee expires exactly to the microsecond", async (t) => {
   const agent = await seedAgent(pool, { dailyLimit: 100n });
   await setPayee(pool, agent.agentId, PAYEE, { expiresInMs: 60_000 });

@@ -11,6 +11,7 @@ import {
   feeCapsOf,
   gasLimitOf,
   hasTooManyFaults,
+  initialFees,
   pendingDebits,
   replacementFees,
   signAttempt,
@@ -85,6 +86,9 @@ t.test("where our batcher is deployed, transfers signed by plain keys go through
   const gasIn = (data: string): number =>
     Number.parseInt(data.slice(10 + 128 + 40, 10 + 128 + 48), 16);
   t.equal(gasIn(calldata), 100_000);
+  const cheap = toBatchItem(recordOf(lowS), 50_000n);
+  t.equal(gasIn(transactionOf([cents, cheap], BATCHER_ADDRESS).calldata), 100_000);
+  t.equal(gasIn(transactionOf([cheap, cents], BATCHER_ADDRESS).calldata), 100_000);
   t.equal(transactionOf([cents], BATCHER_ADDRESS).to, AUTHORIZATION.asset, "alone: no batch");
   const canceled = itemOf(AUTHORIZATION, { cancelSignature: `0x${"1b".repeat(65)}` });
   const highS = itemOf();
@@ -140,6 +144,23 @@ t.test("the operator's fee caps in wei", async (t) => {
   });
 });
 
+t.test("the first offer: twice the base fee and the tip, within the caps", async (t) => {
+  const caps = { maxFeeWei: 1_000n, priorityFeeWei: 50n };
+  const cases: [string, bigint, bigint, bigint, bigint][] = [
+    ["below the caps", 100n, 30n, 230n, 30n],
+    ["the tip at its cap", 100n, 60n, 250n, 50n],
+    ["the fee at its cap", 490n, 30n, 1_000n, 30n],
+    ["a cap below the tip", 0n, 60n, 50n, 50n],
+  ];
+  for (const [what, baseFeeWei, tip, maxFeeWei, priorityFeeWei] of cases)
+    t.same(initialFees(baseFeeWei, tip, caps), { maxFeeWei, priorityFeeWei }, what);
+  t.same(
+    initialFees(100n, 30n, { maxFeeWei: 20n, priorityFeeWei: 50n }),
+    { maxFeeWei: 20n, priorityFeeWei: 20n },
+    "never a tip above the whole fee",
+  );
+});
+
 t.test("a replacement may cost exactly as much as the caps allow", async (t) => {
   const last = { maxFeeWei: 1_000n, priorityFeeWei: 8n };
   const fees = (maxFeeWei: bigint, priorityFeeWei: bigint) =>
@@ -191,6 +212,10 @@ t.test("the batcher is used only while it is certain to be there", async (t) => 
   const batcher = new Batcher({ network: { id: "eip155:1" }, rpc, log });
   const ours = { target: BATCHER_ADDRESS, data: NO_TRANSFERS };
   t.same([batcher.address, batcher.probe], [undefined, undefined], "not before it was found");
+  found = "0x";
+  await batcher.look();
+  t.match(warnings.splice(0), [/is not deployed/], "the first look warns");
+  found = code;
   await batcher.look();
   t.same([batcher.address, batcher.probe], [BATCHER_ADDRESS, ours]);
   t.equal(batcher.checkProbe({ success: true, data: NO_ANSWERS }), true);

@@ -211,6 +211,21 @@ t.test("a mark that is being stored while the row is read", async (t) => {
   t.equal(asked.length, 2);
 });
 
+t.test("a mark that was stored in the instant in which the row is read", async (t) => {
+  const made = scene();
+  const { clock, earlier, lost, asked } = made;
+  const ref = await answered(made);
+  lost.noteDelivered(ref);
+  await lost.end();
+  earlier.key = ref.key;
+  Object.defineProperty(earlier, "deliveredAgoMs", {
+    enumerable: true,
+    get: () => (asked.length === 1 ? null : 0),
+  });
+  const joins = { cameAtMs: clock.ms + 1, isGone: () => false };
+  t.equal(await lost.earlierCall(ref, joins), undefined, "the row is from before: it looks again");
+});
+
 t.test("a mark that could not be stored: the call is joined, and it is logged", async (t) => {
   const made = scene();
   const { clock, earlier, lost, store, asked, warned } = made;

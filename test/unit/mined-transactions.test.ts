@@ -353,15 +353,21 @@ t.test("who took a nonce: from the states", async (t) => {
       t.equal(noted.calls.length - states.length, 1, "and one block");
     }
   const first: World = { transactions: [takenAt(0n, 5n)] };
-  const { ctx } = contextOf(first);
-  t.match(await takenByOther(ctx, LANE, slotOf(5n, 50n), 100n), { blockNumber: 0n });
+  for (const sentBlock of [50n, 0n]) {
+    const { ctx } = contextOf(first);
+    t.match(await takenByOther(ctx, LANE, slotOf(5n, sentBlock), 100n), { blockNumber: 0n });
+  }
 });
 
 t.test("a nonce that is not used in a final block", async (t) => {
   for (const block of [99n, 100n]) {
     const world: World = { transactions: [...noise, takenAt(block, 5n)] };
     const { ctx } = contextOf(world, { network: { confirmations: 3 } });
-    t.equal(await takenByOther(ctx, LANE, slotOf(5n, 50n), 100n), undefined);
+    const slot = slotOf(5n, 50n);
+    t.equal(await takenByOther(ctx, LANE, slot, 100n), undefined);
+    const later = contextOf({ prunedBefore: 1_000n, transactions: [takenAt(60n, 5n)] });
+    const found = await takenByOther(later.ctx, LANE, slot, 100n);
+    t.match(found, { blockNumber: 60n }, "no block counts as read");
   }
 });
 

@@ -73,6 +73,7 @@ const textData = (text: string): Hex =>
 function world(token: Token) {
   const simulated: Simulated[] = [];
   let codesRead = 0;
+  let probesRead = 0;
   let fails = token.fails;
   const idOf = (data: Hex, target: string): number | string => {
     if (target.toLowerCase() === BATCHER) return "batcher";
@@ -136,18 +137,20 @@ function world(token: Token) {
   };
   const batcher = {
     probe: token.hasNoBatcher ? undefined : { target: BATCHER, data: NO_TRANSFERS },
-    checkProbe: (answer: { success: boolean; data: Hex } | undefined) =>
-      answer?.success === true && answer.data === NO_ANSWERS,
+    checkProbe: (answer: { success: boolean; data: Hex } | undefined) => {
+      probesRead += 1;
+      return answer?.success === true && answer.data === NO_ANSWERS;
+    },
   };
   const ctx = { rpc: { call }, batcher } as unknown as EngineContext;
-  return { ctx, simulated, codesRead: () => codesRead };
+  return { ctx, simulated, reads: () => ({ codesRead, probesRead }) };
 }
 
 const idsOf = (items: readonly BatchItem[]): number[] =>
   items.map(({ nonce }) => Number(BigInt(nonce)));
 
 async function check(token: Token, items: BatchItem[], terms: Partial<PreflightTerms> = {}) {
-  const { ctx, simulated, codesRead } = world(token);
+  const { ctx, simulated, reads } = world(token);
   const result = await preflight(ctx, items, { from: RELAYER, fees: FEES, ahead: [], ...terms });
   return {
     good: idsOf(result.good),
@@ -160,7 +163,7 @@ async function check(token: Token, items: BatchItem[], terms: Partial<PreflightT
     batcher: result.batcher,
     simulated: simulated.map(({ calls }) => calls.join(" ")),
     requests: simulated.map(({ request }) => request),
-    codesRead: codesRead(),
+    ...reads(),
   };
 }
 
@@ -173,6 +176,7 @@ interface Expected {
   batcher?: Address | undefined;
   simulated?: string[];
   codesRead?: number;
+  probesRead?: number;
 }
 interface Case {
   what: string;
@@ -309,9 +313,9 @@ t.test("one payment", async (t) => {
   const sent = { ...item(1), sender: RELAYER, solo: true };
   await checkAll(t, [
     {
-      what: "succeeds",
+      what: "succeeds: it says nothing about the batcher",
       items: [item(1)],
-      found: { good: [1], simulated: ["1 state"], codesRead: 0 },
+      found: { good: [1], simulated: ["1 state"], codesRead: 0, probesRead: 0 },
     },
     {
       what: "succeeds, whatever code the payer has",
@@ -372,6 +376,12 @@ t.test("one payment", async (t) => {
       what: "to a contract that checks its sender: the call as it is sent",
       items: [sent],
       terms: { ahead: [item(1)] },
+      found: { good: [1], simulated: ["alone 1"] },
+    },
+    {
+      what: "the same, as a part of a batch",
+      items: [sent],
+      terms: { isPart: true },
       found: { good: [1], simulated: ["alone 1"] },
     },
     {
@@ -490,6 +500,18 @@ t.test("a payment that burns the gas of the whole simulation", async (t) => {
         batcher: BATCHER,
         simulated: ["batcher 1 2 3 4 state", "batcher 1 2 4 state"],
       },
+    },
+    {
+      what: "a payment without a reason is in the first half",
+      token: { burns: [4], reverts: { 2: undefined } },
+      items: four,
+      found: { good: [1, 3], alone: [2], refused: [[4, undefined]] },
+    },
+    {
+      what: "a payment without a reason is in the second half",
+      token: { burns: [1], reverts: { 4: undefined } },
+      items: four,
+      found: { good: [2, 3], alone: [4], refused: [[1, undefined]] },
     },
     {
       what: "all have code",

@@ -110,7 +110,8 @@ function world(setting: Setting = {}) {
         sent.push(raw);
         return setting.waited?.(signal);
       },
-      call: async () => {
+      call: async (_: string, [transfer]: { from: string; to: string }[]) => {
+        if (transfer?.from !== LANE || transfer.to !== LANE) throw new Error("not the lane's own");
         if (setting.estimate instanceof Error) throw setting.estimate;
         return `0x${(setting.estimate ?? 21_000n).toString(16)}`;
       },
@@ -239,13 +240,15 @@ t.test("what a node's answer to a send means", async (t) => {
       what,
     );
   }
-  for (const text of [
-    "max fee per gas less than block base fee",
-    "replacement transaction underpriced",
-  ]) {
+  for (const [text, underpriced] of [
+    ["max fee per gas less than block base fee", true],
+    ["replacement transaction underpriced", true],
+    ["nonce too low", false],
+    ["the transaction is invalid", false],
+  ] as const) {
     const slot = slotWith();
     await world({ answers: [refused(text)] }).mempool.send(slot);
-    t.equal(slot.underpriced, true, text);
+    t.equal(slot.underpriced, underpriced, text);
   }
   const first = slotWith();
   const node = world({ answers: [REJECTED, REJECTED] });
@@ -254,6 +257,13 @@ t.test("what a node's answer to a send means", async (t) => {
   await node.mempool.send(first);
   t.same(first.refusals, { count: 2, sinceMs: 2_000 });
   t.same(node.done, [REFUSED, "noted rejected", REFUSED], "the same answer is stored once");
+});
+
+t.test("a transaction as it was stored", async (t) => {
+  const { mined, finishing, ...tx } = slotWith();
+  t.same([mined, finishing], [false, false]);
+  const block = { number: 95n } as unknown as NonNullable<Slot["included"]>;
+  t.equal(slotOf({ ...tx, included: block }, 90n).mined, true, "it was in a block already");
 });
 
 t.test("the newest attempt is sent", async (t) => {
@@ -402,6 +412,13 @@ t.test("when a transaction is sent again or priced higher", async (t) => {
       "sent again",
     ],
     ["the key is elsewhere", { ...at(97n), hasNoKey: true }, slotWith({}, taken()), {}, "nothing"],
+    [
+      "the key is elsewhere: sent again",
+      { ...at(97n), hasNoKey: true, nowMs: 9_000 },
+      slotWith({}, taken()),
+      {},
+      "sent again",
+    ],
   ];
   for (const [what, setting, slot, order, expected] of cases) {
     const found = await nudge(setting, slot, order);
@@ -433,6 +450,9 @@ t.test("a higher price keeps nonce and effect", async (t) => {
   t.same(node.done, ["stored 4 work", "counted repriced", "noted taken"]);
   t.same(node.sent, [last?.raw]);
   t.same([slot.underpriced, slot.refusals, slot.sentAtBlock], [false, undefined, 101n]);
+  const silent = slotWith({ underpriced: true });
+  await world({ answers: [UNKNOWN] }).mempool.nudge(silent, true, 80n);
+  t.same([silent.attempts.length, silent.underpriced], [2, false], "no answer to the higher price");
   const lost = slotWith({ underpriced: true });
   const other = world({ isLeaseLost: true });
   await other.mempool.nudge(lost, true, 80n);
@@ -444,10 +464,25 @@ t.test("the price of a void attempt follows the void ones", async (t) => {
     attempt({ maxFeeWei: GWEI / 100n, priorityFeeWei: GWEI / 100n }),
     attempt({ attempt: 2, purpose: "void", answer: "taken" }),
   ]);
-  await world().mempool.nudge(slot, true, 80n);
+  await world({ estimate: 30_000n }).mempool.nudge(slot, true, 80n);
   const last = slot.attempts.at(-1);
   t.match(last, { purpose: "void", attempt: 3 }, "not capped by the first one's low price");
-  t.match(parseTransaction(last?.raw ?? "0x"), { nonce: 5, to: LANE, gas: 21_000n });
+  const sent = parseTransaction(last?.raw ?? "0x");
+  t.match(sent, { nonce: 5, to: LANE, gas: 37_500n }, "with the gas that a rollup asks for");
+});
+
+t.test("no attempt costs more than fifty times the first", async (t) => {
+  const pricedAfter = async (firstWei: bigint) => {
+    const slot = slotWith({ underpriced: true }, [
+      attempt({ maxFeeWei: firstWei }),
+      attempt({ attempt: 2 }),
+    ]);
+    await world().mempool.nudge(slot, true, 80n);
+    return slot.attempts.length === 3;
+  };
+  // The last one's 10 gwei become 11.25 gwei and a wei.
+  t.equal(await pricedAfter(225_000_000n), false);
+  t.equal(await pricedAfter(225_000_001n), true);
 });
 
 t.test("a transaction that nodes reject for good is given up", async (t) => {
@@ -463,6 +498,7 @@ t.test("a transaction that nodes reject for good is given up", async (t) => {
     ["its replacement", { nowMs: 40_000 }, hopeless(3, "void"), "given up"],
     ["never refused", { nowMs: 50_000 }, slotWith({ lastSentMs: 60_000 }), "nothing"],
     ["without a key", { nowMs: 50_000, hasNoKey: true }, hopeless(3), "nothing"],
+    ["without a key: sent again", { nowMs: 62_000, hasNoKey: true }, hopeless(3), "sent again"],
     ["without the lease", { nowMs: 50_000, isLeaseLost: true }, hopeless(3), "nothing"],
   ];
   for (const [what, setting, slot, expected] of cases)

@@ -434,7 +434,7 @@ const freeResponseIn = (response: string | null): FreeResponse | undefined =>
 
 export const notKept = (freeResponse: FreeResponse, detail?: string): ApiError =>
   new ApiError("answer_not_kept", {
-    ...(detail === undefined ? {} : { detail }),
+    detail,
     extra: { freeAnswer: freeResponse, paid: false },
   });
 

@@ -56,7 +56,7 @@ export function acceptInGroups(accepting: Accepting): Accept {
     // Keep the caller's own trace: the group runs in the trace of one of its callers.
     const traceparent = currentTraceparent();
     const result = await traced("settlement.persist", { "purser.payment_id": request.id }, () =>
-      groups.fetch(traceparent === null ? request : Object.assign({}, request, { traceparent })),
+      groups.fetch({ ...request, traceparent }),
     );
     if (result.status === "rejected") throw result.reason;
     return result.value;

@@ -99,13 +99,6 @@ const GIVEN_UP = Symbol("given up");
 const refusalIn = (error: unknown): unknown =>
   error instanceof ChainUnreachable && error.cause instanceof ChainRefusal ? error.cause : error;
 
-const formOf = (slot: Slot, attempt: StoredAttempt, lane: string) =>
-  attempt.purpose === "work" ? slot : voidOf(slot.nonce, lane);
-
-/** A transfer of nothing to the lane itself, which only uses up the nonce. */
-const voidOf = (nonce: bigint, lane: string, gasLimit = TRANSFER_GAS) =>
-  ({ nonce, to: lane, calldata: "0x", gasLimit }) as const;
-
 export class Mempool {
   readonly #deps: MempoolDeps;
 
@@ -221,15 +214,13 @@ export class Mempool {
 
   /** The same nonce and effect at a higher fee: whichever attempt is mined, the effect is the same. */
   async #reprice(slot: Slot, last: StoredAttempt): Promise<boolean> {
-    const { ctx, lease } = this.#deps;
+    const { ctx } = this.#deps;
     const first = slot.attempts.find(({ purpose }) => purpose === last.purpose) ?? last;
     const head = await ctx.heads.refresh();
     const fees = replacementFees({ first, last, ...(await this.#market(head.baseFeeWei)) });
     if (!fees) return false;
-    const attempt = await this.#another(slot, formOf(slot, last, lease.address), {
-      ...fees,
-      purpose: last.purpose,
-    });
+    const form = last.purpose === "work" ? slot : await this.#voidOf(slot.nonce);
+    const attempt = await this.#another(slot, form, { ...fees, purpose: last.purpose });
     if (!attempt) return false;
     ctx.meter.repriced();
     ctx.log.info(
@@ -247,11 +238,9 @@ export class Mempool {
   async #giveUp(slot: Slot): Promise<boolean> {
     const { ctx, lease } = this.#deps;
     const head = await ctx.heads.refresh();
-    const { address } = lease;
-    const form = voidOf(slot.nonce, address, await this.#transferGas(address));
     const attempt = await this.#another(
       slot,
-      form,
+      await this.#voidOf(slot.nonce),
       { ...(await this.#outbidding(slot, head.baseFeeWei)), purpose: "void" },
       async () => ctx.fault("void-signed"),
     );
@@ -259,7 +248,7 @@ export class Mempool {
     this.#deps.onRefused(slot.items.length);
     ctx.meter.givenUp();
     ctx.log.error(
-      { lane: address, nonce: slot.nonce, hash: attempt.hash, items: slot.items.length },
+      { lane: lease.address, nonce: slot.nonce, hash: attempt.hash, items: slot.items.length },
       "the nodes reject a transaction for good: its nonce is used for a transfer to the lane itself",
     );
     await ctx.fault("void-persisted");
@@ -282,6 +271,12 @@ export class Mempool {
   async #market(baseFeeWei: bigint) {
     const priorityFeeWei = await this.#deps.priorityFeeWei();
     return { baseFeeWei, priorityFeeWei, caps: this.#deps.ctx.feeCaps };
+  }
+
+  /** A transfer of nothing to the lane itself, which only uses up the nonce. */
+  async #voidOf(nonce: bigint) {
+    const to = this.#deps.lease.address;
+    return { nonce, to, calldata: "0x", gasLimit: await this.#transferGas(to) } as const;
   }
 
   /** On rollups even a plain transfer may cost more than 21,000 gas, for its data on the parent chain. */
@@ -337,12 +332,11 @@ export class Mempool {
     let fillers = 0;
     for (let nonce = from; nonce < to && fillers < MAX_FILLERS; nonce += 1n) {
       const raw = lost.get(nonce);
-      const answer = raw === undefined ? "none" : await this.#offer(raw);
-      if (answer !== "none") continue;
+      if (raw !== undefined && (await this.#offer(raw))) continue;
       if (!signer) break;
       const { baseFeeWei } = await ctx.heads.refresh();
       const { priorityFeeWei, caps } = await this.#market(baseFeeWei);
-      const form = voidOf(nonce, lease.address, await this.#transferGas(lease.address));
+      const form = await this.#voidOf(nonce);
       const attempt = await signAttempt(signer, ctx.network.chainId, form, {
         ...initialFees(baseFeeWei, priorityFeeWei, caps),
         purpose: "void",
@@ -355,15 +349,14 @@ export class Mempool {
     return fillers;
   }
 
-  /** "none" if the nodes will never accept these bytes. */
-  async #offer(raw: `0x${string}`): Promise<"taken" | "none" | "unknown"> {
+  /** Sends bytes of an earlier time. False if the nodes will never accept them. */
+  async #offer(raw: `0x${string}`): Promise<boolean> {
     try {
       await this.#deps.ctx.rpc.broadcast(raw);
-      return "taken";
+      return true;
     } catch (error) {
       const { kind } = classifyChainError(error);
-      if (kind === "already_known") return "taken";
-      return isPermanentRefusal(kind) || kind === "fee_too_low" ? "none" : "unknown";
+      return !isPermanentRefusal(kind) && kind !== "fee_too_low";
     }
   }
 }

@@ -44,7 +44,7 @@ export interface SettlementRequest {
    */
   gas?: { accounts: readonly string[]; hold: bigint };
   /** The trace of the request, where tracing is configured. */
-  traceparent?: string;
+  traceparent?: string | null;
 }
 
 /** For each authorization, at most one request gets `created`, and at most one gets `attached`. */
