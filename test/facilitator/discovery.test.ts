@@ -83,8 +83,10 @@ t.test("discovery", async (t) => {
     t.same(supported.kinds, [
       { x402Version: 2, scheme: "exact", network: "eip155:5042002" },
       { x402Version: 2, scheme: "upto", network: "eip155:5042002", extra },
+      { x402Version: 2, scheme: "batch-settlement", network: "eip155:5042002" },
       { x402Version: 2, scheme: "exact", network: "eip155:84532" },
       { x402Version: 2, scheme: "upto", network: "eip155:84532", extra },
+      { x402Version: 2, scheme: "batch-settlement", network: "eip155:84532" },
       { x402Version: 1, scheme: "exact", network: "base-sepolia" },
     ]);
     t.ok(supported.extensions.every((extension: unknown) => typeof extension === "string"));

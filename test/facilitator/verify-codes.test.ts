@@ -48,7 +48,7 @@ t.test("verify", async (t) => {
     ],
     ["balance", { amount: "10000001" }, "invalid_exact_evm_insufficient_balance"],
     ["network", { network: "eip155:1" }, "invalid_network"],
-    ["scheme", { scheme: "batch-settlement" }, "unsupported_scheme"],
+    ["scheme", { scheme: "stream" }, "unsupported_scheme"],
     ["asset without code", { asset: payTo }, "asset_not_deployed_contract"],
     [
       "asset that is no token",

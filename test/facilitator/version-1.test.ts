@@ -55,6 +55,7 @@ t.test("version 1 on Base Sepolia", async (t) => {
         network: facts.id,
         extra: { facilitatorAddress: chain.relayer.address },
       },
+      { x402Version: 2, scheme: "batch-settlement", network: facts.id },
       { x402Version: 1, scheme: "exact", network: NAME },
     ]);
   });

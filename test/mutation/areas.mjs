@@ -40,6 +40,10 @@ export const AREAS = {
     ...inFolder("server/schemes/exact-eip3009", "index onchain"),
     ...inFolder("server/schemes/permit2", "approval onchain parts reading traces"),
   ],
+  channels: [
+    ...inFolder("server/plugins/channels", "check orders states"),
+    ...inFolder("server/schemes/batch-settlement", "contract deposit orders reading"),
+  ],
   idempotency: inFolder("server/plugins/payments", "idempotency lost-responses"),
 };
 
