@@ -40,7 +40,7 @@ const ALARMS: readonly [RegExp, (world: World) => boolean][] = [
   [/a transaction not in the ledger used a relayer nonce/, isAfter("nonceTaken")],
   [/cannot pay its gas|^No gas/, isAfter("relayersUnfunded")],
   [/^the token accepts transfers without effect/, isLied],
-  [/^payments wait for chain data/, isLied],
+  [/^payments wait for chain data/, (world) => isLied(world) || isTakenUnproven(world)],
   // One endpoint stays on a branch whose newest block is minutes old, and a process that has just started has seen no other.
   [/^the clocks of the database and the chain are far apart/, isAfter("staleReturn")],
 ];
@@ -64,6 +64,10 @@ const RESPONSES_LOST_BY = [
   "decisionsHeld",
   "rowsHeld",
 ];
+/** Who took a nonce of ours is read from final blocks, and no block becomes final while there are no new ones. */
+function isTakenUnproven({ faults }: World): boolean {
+  return faults.has("nonceTaken") && faults.has("blocksStop");
+}
 /** An endpoint hid what the chain has. */
 function isLied({ faults }: World): boolean {
   return ["endpointLies", "blindReturn", "staleReturn", "reorganisation"].some((fault) =>
