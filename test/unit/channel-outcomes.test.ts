@@ -52,7 +52,7 @@ function log(
   values: bigint[],
   at: Address,
 ): RpcLog {
-  const topics = encodeEventTopics({ abi: ABI, eventName, args } as never) as Hex[];
+  const topics = encodeEventTopics({ abi: ABI, eventName, args }) as Hex[];
   const data =
     values.length === 0
       ? "0x"

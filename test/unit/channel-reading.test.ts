@@ -1,6 +1,5 @@
 // Goal: whatever is posted for a payment channel is read as it was meant, or refused with the code and field at fault.
 import t, { type Test } from "tap";
-import type { Address } from "viem";
 import { zeroAddress } from "viem";
 import {
   readDeposit,
@@ -22,7 +21,7 @@ import type { Body } from "../facilitator/payments.ts";
 import type { TestChain } from "../helpers/chain.ts";
 import { ARC } from "./payment-samples.ts";
 
-const chain = { chainId: ARC.chainId, usdc: ARC.usdc.address as Address } as TestChain;
+const chain = { chainId: ARC.chainId, usdc: ARC.usdc.address } as TestChain;
 const channel = channelOf(chain, { voucherKey: account() });
 const OTHER = account().address;
 const NOW = BigInt(Math.floor(Date.now() / 1_000));
