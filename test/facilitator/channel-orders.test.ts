@@ -8,6 +8,7 @@ import { CHANNELS, CHANNELS_ABI, signClaims, signVoucher } from "../helpers/batc
 import { testChain } from "../helpers/chain.ts";
 import { differingGasAccounts } from "../helpers/gas-accounts.ts";
 import { signIn } from "../helpers/owner.ts";
+import { isFullTier } from "../helpers/tier.ts";
 import { until } from "../helpers/until.ts";
 import { send } from "../merchants/world.ts";
 import { channelWorld, newAccount, type OpenChannel, type Seller } from "./channel-bodies.ts";
@@ -95,6 +96,15 @@ t.test("orders", async (t) => {
       t.equal((await world.stateOf(channel)).claimed, 500n);
     },
   );
+
+  await t.test("the largest claim fits into its transaction", async (t) => {
+    const seller = world.seller();
+    const charges = [];
+    for (let row = 0; row < (isFullTier ? 100 : 20); row += 1)
+      charges.push({ channel: await world.open(seller), total: 500n });
+    t.match(await settle(await world.claim(seller, charges)), { success: true, transaction: HASH });
+    for (const { channel } of charges) t.equal((await world.stateOf(channel)).claimed, 500n);
+  });
 
   await t.test("a settle that is posted with its claim pays the claim out", async (t) => {
     const seller = world.seller();

@@ -19,7 +19,9 @@ import {
   ERC3009_COLLECTOR,
   erc3009Deposit,
   PERMIT2_COLLECTOR,
+  PERMIT2_TYPES,
   randomSalt,
+  RECEIVE_TYPES,
   signClaims,
   signRefund,
   signVoucher,
@@ -178,31 +180,6 @@ interface DepositOptions extends VoucherOptions {
   /** Of a deposit over Permit2, what is signed and sent. */
   permitted?: Partial<Permitted>;
 }
-
-const RECEIVE_TYPES = {
-  ReceiveWithAuthorization: [
-    { name: "from", type: "address" },
-    { name: "to", type: "address" },
-    { name: "value", type: "uint256" },
-    { name: "validAfter", type: "uint256" },
-    { name: "validBefore", type: "uint256" },
-    { name: "nonce", type: "bytes32" },
-  ],
-} as const;
-const PERMIT2_TYPES = {
-  PermitWitnessTransferFrom: [
-    { name: "permitted", type: "TokenPermissions" },
-    { name: "spender", type: "address" },
-    { name: "nonce", type: "uint256" },
-    { name: "deadline", type: "uint256" },
-    { name: "witness", type: "DepositWitness" },
-  ],
-  TokenPermissions: [
-    { name: "token", type: "address" },
-    { name: "amount", type: "uint256" },
-  ],
-  DepositWitness: [{ name: "channelId", type: "bytes32" }],
-} as const;
 
 export async function depositBody(channel: Channel, options: DepositOptions = {}): Promise<Body> {
   const { chain, config, owner } = channel;

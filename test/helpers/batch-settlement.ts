@@ -108,7 +108,7 @@ export const PERMIT2_COLLECTOR_ABI = parseAbi([
   "error Permit2612AmountMismatch()",
 ]);
 
-const RECEIVE_TYPES = {
+export const RECEIVE_TYPES = {
   ReceiveWithAuthorization: [
     { name: "from", type: "address" },
     { name: "to", type: "address" },
@@ -118,7 +118,7 @@ const RECEIVE_TYPES = {
     { name: "nonce", type: "bytes32" },
   ],
 } as const;
-const PERMIT2_TYPES = {
+export const PERMIT2_TYPES = {
   PermitWitnessTransferFrom: [
     { name: "permitted", type: "TokenPermissions" },
     { name: "spender", type: "address" },

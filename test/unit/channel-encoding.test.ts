@@ -67,7 +67,12 @@ import {
   stateCalls,
   voucherDigest,
 } from "../../server/schemes/batch-settlement/contract.ts";
-import { CHANNELS_ABI, channelsDomain } from "../helpers/batch-settlement.ts";
+import {
+  CHANNELS_ABI,
+  channelsDomain,
+  PERMIT2_TYPES,
+  RECEIVE_TYPES,
+} from "../helpers/batch-settlement.ts";
 import { PERMIT2 } from "../helpers/permit2.ts";
 
 const CHAIN = 5_042_002;
@@ -224,31 +229,6 @@ t.test("batches of claims, of one row and of a hundred", async (t) => {
   }
 });
 
-const RECEIVE_TYPES = {
-  ReceiveWithAuthorization: [
-    { name: "from", type: "address" },
-    { name: "to", type: "address" },
-    { name: "value", type: "uint256" },
-    { name: "validAfter", type: "uint256" },
-    { name: "validBefore", type: "uint256" },
-    { name: "nonce", type: "bytes32" },
-  ],
-} as const;
-const PERMIT_TYPES = {
-  PermitWitnessTransferFrom: [
-    { name: "permitted", type: "TokenPermissions" },
-    { name: "spender", type: "address" },
-    { name: "nonce", type: "uint256" },
-    { name: "deadline", type: "uint256" },
-    { name: "witness", type: "DepositWitness" },
-  ],
-  TokenPermissions: [
-    { name: "token", type: "address" },
-    { name: "amount", type: "uint256" },
-  ],
-  DepositWitness: [{ name: "channelId", type: "bytes32" }],
-} as const;
-
 t.test("deposits over EIP-3009", async (t) => {
   const domains = [
     { name: "USDC", version: "2" },
@@ -314,7 +294,7 @@ t.test("deposits over Permit2", async (t) => {
       permitDigest(domain, terms),
       hashTypedData({
         domain,
-        types: PERMIT_TYPES,
+        types: PERMIT2_TYPES,
         primaryType: "PermitWitnessTransferFrom",
         message: {
           permitted: { token: terms.token, amount },

@@ -12,7 +12,6 @@ import {
   toBytes,
   toEventSelector,
   toFunctionSelector,
-  zeroAddress,
   type Address,
   type Hex,
 } from "viem";
@@ -76,8 +75,9 @@ const PERMIT_TYPE = hashed(
   `PermitWitnessTransferFrom(TokenPermissions permitted,address spender,uint256 nonce,uint256 deadline,DepositWitness witness)${WITNESS}${PERMISSIONS}`,
 );
 
-/** Bounded, because third parties choose a token's name and version. */
+/** Bounded in number and length, because third parties choose a token's name and version. */
 const separators = new LastKnown<Hex>(256);
+const MAX_KEY_CHARS = 200;
 
 interface Domain {
   readonly name: string;
@@ -89,7 +89,10 @@ interface Domain {
 function separatorOf(domain: Domain): Hex {
   const { name, version, chainId, verifyingContract } = domain;
   const key = `${chainId} ${verifyingContract} ${name.length} ${name} ${version ?? ""}`;
-  return separators.get(key) ?? separators.keep(key, domainSeparator({ domain }));
+  const known = separators.get(key);
+  if (known) return known;
+  const separator = domainSeparator({ domain });
+  return key.length > MAX_KEY_CHARS ? separator : separators.keep(key, separator);
 }
 
 const hashOfWords = (words: string): string =>
@@ -391,6 +394,3 @@ const ERRORS = new Map(
 /** The name of the contract's error, where it is one of them. */
 export const errorName = (text: string | undefined): string | undefined =>
   text === undefined ? undefined : (ERRORS.get(text) ?? text);
-
-export const hasAuthorizer = ({ payerAuthorizer }: ChannelConfig): boolean =>
-  payerAuthorizer !== zeroAddress;

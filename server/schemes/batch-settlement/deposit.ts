@@ -1,6 +1,7 @@
 /**
  * A payer's deposit into its channel, over EIP-3009 or Permit2: for the facilitator a payment like any other, to the
- * channel contract. What the payer signs names the channel, so whoever relays it, the money is there.
+ * channel contract. What the payer signs names the channel, so the money arrives there, no matter who
+ * relays it.
  */
 import type { Address, Hex } from "viem";
 import { hexToBytes } from "viem";

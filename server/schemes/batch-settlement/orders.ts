@@ -1,7 +1,7 @@
 /**
  * What a facilitator sends for the receiver of channels, handled by the engine like a payment: a claim (accounting
  * only), a settle (the transfer of what was claimed) and a refund. Each may be sent by anybody, so the contract's state
- * decides whether it happened, whoever sent it.
+ * decides whether it happened, no matter who sent it.
  */
 import { addressTopic, type CallResult } from "../../core/abi.ts";
 import type { AuthorizationRef } from "../../core/authorization.ts";
