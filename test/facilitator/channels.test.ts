@@ -12,7 +12,7 @@ import {
   type ChannelConfig,
 } from "../helpers/batch-settlement.ts";
 import { ERC20_ABI, PERMIT2 } from "../helpers/permit2.ts";
-import { stockSeller } from "../helpers/stock-channels.ts";
+import { expectFromDepositToRefund, stockSeller } from "../helpers/stock-channels.ts";
 import { deployWallet } from "./wallets.ts";
 
 const account = () => privateKeyToAccount(generatePrivateKey());
@@ -65,38 +65,7 @@ t.test("channels", async (t) => {
         facilitator,
         payer: { address: from, owner, ...(isWallet ? {} : { voucherKey: account() }) },
       });
-      t.match(await seller.buy(), {
-        success: true,
-        payer: from,
-        amount: "10000",
-        transaction: /^0x[0-9a-f]{64}$/,
-        extra: {
-          chargedAmount: "700",
-          channelState: { balance: "10000", totalClaimed: "0", chargedCumulativeAmount: "700" },
-        },
-      });
-      for (const charged of ["1400", "2100"])
-        t.match(await seller.buy(), {
-          success: true,
-          transaction: "",
-          extra: { chargedAmount: "700", channelState: { chargedCumulativeAmount: charged } },
-        });
-      t.equal(await chain.usdcOf(from), 90_000n, "only the deposit was paid");
-      const config = seller.config();
-      t.match(await stateOf(config), { balance: 10_000n, claimed: 0n });
-      t.match(await seller.manager.claim(), [{ vouchers: 1 }]);
-      t.match(await stateOf(config), { balance: 10_000n, claimed: 2_100n });
-      t.match(await seller.manager.settle(), { transaction: /^0x/ });
-      t.equal(await chain.usdcOf(receiver), 2_100n);
-      await seller.buy();
-      t.match(await seller.refund(), {
-        success: true,
-        amount: "7200",
-        extra: { channelState: { balance: "2800", totalClaimed: "2800", refundNonce: "1" } },
-      });
-      t.equal(await chain.usdcOf(from), 97_200n);
-      await seller.manager.settle();
-      t.equal(await chain.usdcOf(receiver), 2_800n, "what was not refunded was charged");
+      await expectFromDepositToRefund(t, chain, { seller, from, receiver, stateOf });
       t.same(await seller.refusals(), {
         "another ceiling": "invalid_batch_settlement_evm_voucher_signature",
         "nothing to settle": "invalid_batch_settlement_evm_nothing_to_settle",

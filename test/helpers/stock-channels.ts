@@ -133,6 +133,59 @@ export async function stockSeller(t: Test, chain: TestChain, options: Options) {
   };
 }
 
+/** A payer's money from its deposit to the refund of the rest: three requests, a claim, a settle, one more request. */
+export async function expectFromDepositToRefund(
+  t: Pick<Test, "match" | "equal">,
+  chain: TestChain,
+  {
+    seller,
+    from,
+    receiver,
+    stateOf,
+  }: {
+    seller: Awaited<ReturnType<typeof stockSeller>>;
+    from: Address;
+    receiver: Address;
+    stateOf: (config: ChannelConfig) => Promise<object>;
+  },
+): Promise<void> {
+  // The most a request may cost is 1,000, and the seller charges 700.
+  t.match(await seller.buy(), {
+    success: true,
+    payer: from,
+    amount: "10000",
+    transaction: /^0x[0-9a-f]{64}$/,
+    extra: {
+      chargedAmount: "700",
+      channelState: { balance: "10000", totalClaimed: "0", chargedCumulativeAmount: "700" },
+    },
+  });
+  for (const charged of ["1400", "2100"])
+    t.match(await seller.buy(), {
+      success: true,
+      transaction: "",
+      extra: { chargedAmount: "700", channelState: { chargedCumulativeAmount: charged } },
+    });
+  t.equal(await chain.usdcOf(from), 90_000n, "only the deposit was paid");
+  const config = seller.config();
+  t.match(await stateOf(config), { balance: 10_000n, claimed: 0n });
+
+  t.match(await seller.manager.claim(), [{ vouchers: 1 }]);
+  t.match(await stateOf(config), { balance: 10_000n, claimed: 2_100n });
+  t.match(await seller.manager.settle(), { transaction: /^0x/ });
+  t.equal(await chain.usdcOf(receiver), 2_100n);
+
+  await seller.buy();
+  t.match(await seller.refund(), {
+    success: true,
+    amount: "7200",
+    extra: { channelState: { balance: "2800", totalClaimed: "2800", refundNonce: "1" } },
+  });
+  t.equal(await chain.usdcOf(from), 97_200n);
+  await seller.manager.settle();
+  t.equal(await chain.usdcOf(receiver), 2_800n, "what was not refunded was charged");
+}
+
 /** The published facilitator's class; only JSON passes, as over HTTP. */
 export function stockFacilitator(
   chain: TestChain,

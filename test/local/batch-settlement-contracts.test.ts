@@ -68,7 +68,7 @@ import {
   type Step,
   type WorldModel,
 } from "./channel-model.ts";
-import { stockSeller } from "../helpers/stock-channels.ts";
+import { expectFromDepositToRefund, stockSeller } from "../helpers/stock-channels.ts";
 
 const artifactOf = (path: string) =>
   JSON.parse(readFileSync(new URL(path, import.meta.url), "utf8")) as {
@@ -975,43 +975,8 @@ t.test("the published client, server and facilitator", async (t) => {
         payer: { address: from, owner, ...(isWallet ? {} : { voucherKey }) },
       });
 
-      // The most a request may cost is 1,000, and the seller charges 700.
-      const first = await seller.buy();
-      t.match(first, {
-        success: true,
-        payer: from,
-        amount: "10000",
-        transaction: /^0x[0-9a-f]{64}$/,
-        extra: {
-          chargedAmount: "700",
-          channelState: { balance: "10000", totalClaimed: "0", chargedCumulativeAmount: "700" },
-        },
-      });
-      for (const charged of ["1400", "2100"])
-        t.match(await seller.buy(), {
-          success: true,
-          transaction: "",
-          extra: { chargedAmount: "700", channelState: { chargedCumulativeAmount: charged } },
-        });
-      t.equal(await chain.usdcOf(from), 90_000n, "only the deposit was paid");
-      const config = seller.config();
-      t.match(await stateOf(config), { balance: 10_000n, claimed: 0n });
-
-      t.match(await seller.manager.claim(), [{ vouchers: 1 }]);
-      t.match(await stateOf(config), { balance: 10_000n, claimed: 2_100n });
-      t.match(await seller.manager.settle(), { transaction: /^0x/ });
-      t.equal(await chain.usdcOf(receiver), 2_100n);
-
-      await seller.buy();
-      t.match(await seller.refund(), {
-        success: true,
-        amount: "7200",
-        extra: { channelState: { balance: "2800", totalClaimed: "2800", refundNonce: "1" } },
-      });
-      t.equal(await chain.usdcOf(from), 97_200n);
-      await seller.manager.settle();
-      t.equal(await chain.usdcOf(receiver), 2_800n, "what was not refunded was charged");
-      t.match(await stateOf(config), { balance: 2_800n, claimed: 2_800n, nonce: 1n });
+      await expectFromDepositToRefund(t, chain, { seller, from, receiver, stateOf });
+      t.match(await stateOf(seller.config()), { balance: 2_800n, claimed: 2_800n, nonce: 1n });
 
       const reasons = await seller.refusals();
       t.same(reasons, {
