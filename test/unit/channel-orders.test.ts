@@ -678,6 +678,18 @@ t.test("a refund that we sign is cut to what is left after the claims", async (t
   }
 });
 
+t.test("as of before an earlier refund, none is signed", async (t) => {
+  for (const nonce of [2n, 4n]) {
+    const { run, accepted, signed } = scene({ states: statesWith([A, 2_100n]) });
+    const order = refundOf(A, { nonce, signature: undefined });
+    t.match(await run(order, { merchant: "own_1" }), {
+      ...refusedAs("refund_simulation_failed"),
+      errorMessage: /refund nonce is 3/,
+    });
+    t.same([accepted, signed], [[], []]);
+  }
+});
+
 t.test("only the missing signature is made", async (t) => {
   const claims = [rowOf(A, 3_000, 3_000)] as const;
   const options = { merchant: "own_1" };

@@ -195,6 +195,14 @@ export class ChannelOrders {
     const refundable = refundableOf(order, state);
     if (refundable <= 0n)
       return refused(order, "invalid_batch_settlement_evm_refund_no_balance", undefined, payer);
+    // A state from before an earlier refund would show more than is left.
+    if (order.signature === undefined && state.refundNonce !== nonce)
+      return refused(
+        order,
+        "invalid_batch_settlement_evm_refund_simulation_failed",
+        `The channel's refund nonce is ${state.refundNonce}.`,
+        payer,
+      );
     // The contract pays no more than what is left, whatever is signed.
     const paid = order.amount < refundable ? order.amount : refundable;
     if (this.#isTooLittle(paid)) return refused(order, TOO_LITTLE, undefined, payer);
