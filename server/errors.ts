@@ -68,6 +68,21 @@ export const ERRORS = {
   per_payment_limit_exceeded: define(403, "Per-payment limit exceeded", LESS),
   payee_per_payment_limit_exceeded: define(403, "Per-payment limit of this payee exceeded", LESS),
   payee_expired: define(403, "Payee has expired", "Ask the owner to extend this payee."),
+  channel_not_allowed: define(
+    403,
+    "Payment channel not allowed",
+    "Ask the owner to sign `channelHeld` above 0, also for this payee if it has its own, and a `channelDelay` as long as the channel's.",
+  ),
+  channel_limit_exceeded: define(
+    403,
+    "Limit of payment channels exceeded",
+    "Ask the owner to raise `channelHeld`.",
+  ),
+  payee_channel_limit_exceeded: define(
+    403,
+    "Limit of payment channels to this payee exceeded",
+    "Ask the owner to raise `channelHeld` of this payee.",
+  ),
   amount_below_floor: define(
     403,
     "Amount below the floor",

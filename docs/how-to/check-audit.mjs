@@ -90,6 +90,19 @@ var OPTIONAL_AMOUNT = {
   refuses: (limit, { valueAtomic }) => limit !== null && valueAtomic > limit,
   text: (limit, show) => limit === null ? "none" : `${show.usdc(limit)} USDC`
 };
+var refusesChannel = (limit, { depositAtomic }) => depositAtomic !== void 0 && (limit === 0n || depositAtomic > limit);
+var HELD = {
+  ...AMOUNT,
+  name: "held",
+  refuses: refusesChannel,
+  text: (limit, show) => limit === 0n ? "none" : AMOUNT.text(limit, show)
+};
+var OPTIONAL_HELD = {
+  ...OPTIONAL_AMOUNT,
+  name: "held",
+  refuses: (limit, payment) => limit !== null && refusesChannel(limit, payment),
+  text: (limit, show) => limit === null ? "no limit of its own" : OPTIONAL_AMOUNT.text(limit, show)
+};
 var MAX_COUNT = 1e6;
 var COUNT = {
   name: "count",
@@ -132,6 +145,41 @@ var TIME = {
   refuses: (end, { nowSeconds }) => end !== null && end <= nowSeconds,
   text: (end, show) => end === null ? "never" : show.time(end)
 };
+var MINUTE = 60;
+var HOUR = 60 * MINUTE;
+var DAY = 24 * HOUR;
+var SHORTEST = 15 * MINUTE;
+var LONGEST = 30 * DAY;
+function durationText(seconds) {
+  const units = [
+    [DAY, "day"],
+    [HOUR, "hour"],
+    [MINUTE, "minute"]
+  ];
+  const whole = units.find(([length2]) => seconds % BigInt(length2) === 0n);
+  const [length, unit] = whole ?? [1, "second"];
+  const count = seconds / BigInt(length);
+  return `${count} ${unit}${count === 1n ? "" : "s"}`;
+}
+var DURATION = {
+  name: "duration",
+  unit: "Seconds",
+  type: "uint256",
+  column: "integer",
+  unset: BigInt(DAY),
+  fault: "validation_failed",
+  schema: { type: "integer", minimum: SHORTEST, maximum: LONGEST },
+  offers: [SHORTEST, HOUR, 6 * HOUR, DAY, 7 * DAY, LONGEST],
+  hint: "Choose one of them.",
+  sign: String,
+  readSigned: BigInt,
+  wire: Number,
+  readWire: (wire) => Number.isInteger(wire) && wire >= SHORTEST && wire <= LONGEST ? { ok: true, value: BigInt(wire) } : { ok: false, reason: `must be a whole number of seconds from ${SHORTEST} to ${LONGEST}` },
+  readTyped: Number,
+  allowsMore: isHigher,
+  refuses: (longest, { withdrawDelaySeconds }) => withdrawDelaySeconds !== void 0 && withdrawDelaySeconds > longest,
+  text: durationText
+};
 function choice(choices) {
   const words = Object.keys(choices);
   const [widest, tightest] = [words[0], words.at(-1)];
@@ -144,6 +192,7 @@ function choice(choices) {
     unset: widest,
     fault: "validation_failed",
     schema: { type: "string", enum: words },
+    offers: words,
     hint: "Choose one of them.",
     choices,
     sign: (word) => word,
@@ -232,6 +281,26 @@ var AGENT = {
     help: "The agent cannot pay after this time",
     refusal: "the policy has expired",
     describe: (text2) => `It stops paying on ${text2}.`
+  },
+  channelHeld: {
+    kind: HELD,
+    since: 2,
+    column: "channel_held",
+    label: "Held in payment channels",
+    help: "Optional. The most that may lie in channels unspent; 0 allows none",
+    description: "USDC that may lie unspent in payment channels; 0: no channels",
+    refusal: "the owner did not sign for so much in payment channels",
+    describe: (text2) => `At most ${text2} lies unspent in payment channels.`
+  },
+  channelDelay: {
+    kind: DURATION,
+    since: 2,
+    column: "channel_delay",
+    label: "Withdraw delay of channels",
+    help: "How long a channel may take to return unspent money",
+    description: "Seconds: the longest withdraw delay of a payment channel",
+    refusal: "the channel's withdraw delay is longer than the owner signed",
+    describe: (text2) => `A payment channel returns unspent money within ${text2}.`
   }
 };
 var PAYEE = {
@@ -265,6 +334,16 @@ var PAYEE = {
     approvable: true,
     refusal: "the payee has expired",
     describe: (text2) => `until ${text2}`
+  },
+  channelHeld: {
+    kind: OPTIONAL_HELD,
+    since: 2,
+    column: "channel_held",
+    label: "Held in channels",
+    help: "Optional. In channels to this payee; 0 allows none",
+    description: "USDC that may lie unspent in payment channels to this payee; 0: none; null: only the agent's own limit applies",
+    refusal: "the owner did not sign for so much in payment channels to this payee",
+    describe: (text2) => `at most ${text2} in payment channels`
   }
 };
 var listOf = (table) => Object.entries(table).map(([name, field]) => ({

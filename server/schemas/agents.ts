@@ -39,12 +39,9 @@ const SiteInput = Type.String({
 /** The schema of a setting's value; null where it may be not set. */
 function valueOf({ kind, description }: Field, time: TSchema): TSchema {
   const schema =
-    kind.name === "amount"
-      ? Amount
-      : kind.name === "time"
-        ? time
-        : Type.Unsafe({ ...kind.schema, ...(description !== undefined && { description }) });
-  return kind.unset === null ? Nullable(schema) : schema;
+    kind.unit === "Atomic" ? Amount : kind.name === "time" ? time : Type.Unsafe({ ...kind.schema });
+  const described = description === undefined ? schema : Described(schema, description);
+  return kind.unset === null ? Nullable(described) : described;
 }
 
 type Optional<T> = { [N in keyof T]: TOptional<TUnsafe<T[N]>> };

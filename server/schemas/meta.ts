@@ -33,6 +33,20 @@ export const NetworkInfo = Type.Object({
   demoPath: Nullable(Type.String({ description: "A paid demo endpoint of this service" })),
 });
 
+const FormField = Type.Object(
+  {
+    name: Type.String(),
+    of: Type.Optional(
+      Type.Literal("payee", {
+        description: "Present if the rule is per payee; otherwise it is per agent",
+      }),
+    ),
+    label: Type.String(),
+    help: Type.String(),
+  },
+  { description: "Where the owner of an agent sets it" },
+);
+
 /** Public facts about this service. */
 export const ServiceInfo = Type.Object({
   name: Type.Literal("Purser"),
@@ -49,20 +63,9 @@ export const ServiceInfo = Type.Object({
     Type.Object({
       name: Type.String(),
       codes: Type.Array(Type.String(), { description: "The error code of its refusals" }),
-      field: Nullable(
-        Type.Object(
-          {
-            name: Type.String(),
-            of: Type.Optional(
-              Type.Literal("payee", {
-                description: "Present if the rule is per payee; otherwise it is per agent",
-              }),
-            ),
-            label: Type.String(),
-            help: Type.String(),
-          },
-          { description: "Where the owner of an agent sets it" },
-        ),
+      field: Nullable(FormField),
+      otherFields: Type.Optional(
+        Type.Array(FormField, { description: "Of a rule with several settings" }),
       ),
     }),
     { description: "The guardrails of every payment, in the order in which they are checked" },

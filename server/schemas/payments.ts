@@ -98,6 +98,18 @@ export const AgentSelf = Type.Object({
 });
 export type AgentSelf = Static<typeof AgentSelf>;
 
+const ChannelNeeds = Type.Object(
+  {
+    channelHeld: Type.Optional(Amount),
+    channelDelay: Type.Optional(Type.Integer()),
+    payeeChannelHeld: Type.Optional(Described(Amount, "`channelHeld` of the payee")),
+  },
+  {
+    description:
+      "For a refused payment channel: the least values of the owner's settings that allow it",
+  },
+);
+
 export const PaymentKind = OneOf(["spend", "x402", "withdrawal", "incoming"]);
 export const PaymentStatus = OneOf(
   ["blocked", "reserved", "submitted", "settled", "voided", "unknown"],
@@ -185,6 +197,7 @@ export const Payment = Type.Object({
       site: Type.Optional(Type.String({ description: "For `site_payee_changed`" })),
       expectedPayee: Type.Optional(AddressOutput),
       seenPayee: Type.Optional(AddressOutput),
+      needs: Type.Optional(ChannelNeeds),
       availableAt: Nullable(Timestamp),
       nextReleaseAt: Nullable(Timestamp),
     }),

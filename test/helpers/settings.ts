@@ -8,9 +8,19 @@ interface Samples {
   /** For a kind with `refuses`: payments that the first value refuses and allows, as close as possible. */
   refused?: PaymentMoment;
   allowed?: PaymentMoment;
+  /** Allows more than any sample; without it, or where null is a value, "not set" does. */
+  widest?: Wire;
   /** A value that nobody can set, as SQL. */
   impossible: string;
 }
+
+/** A payment from what an earlier deposit left in a channel. */
+const CHANNEL = {
+  valueAtomic: 1n,
+  nowSeconds: 0n,
+  depositAtomic: 0n,
+  withdrawDelaySeconds: 900n,
+} as const;
 
 /** For each kind. */
 const SAMPLES: Record<string, Samples> = {
@@ -18,7 +28,22 @@ const SAMPLES: Record<string, Samples> = {
     values: ["10", "9.5"],
     refused: { valueAtomic: 10_000_001n, nowSeconds: 0n },
     allowed: { valueAtomic: 10_000_000n, nowSeconds: 0n },
+    widest: "1000000",
     impossible: "-1",
+  },
+  held: {
+    values: ["10", "9.5"],
+    refused: { ...CHANNEL, depositAtomic: 10_000_001n },
+    allowed: { ...CHANNEL, depositAtomic: 10_000_000n },
+    widest: "1000000",
+    impossible: "-1",
+  },
+  duration: {
+    values: [3_600, 900],
+    refused: { ...CHANNEL, withdrawDelaySeconds: 3_601n },
+    allowed: { ...CHANNEL, withdrawDelaySeconds: 3_600n },
+    widest: 2_592_000,
+    impossible: "899",
   },
   count: { values: [50, 49], impossible: "-1" },
   time: {
@@ -65,5 +90,8 @@ export function sqlOf({ kind }: Field, wire: Wire): string {
 }
 
 /** A value that allows more than any sample. */
-export const widestOf = ({ kind, required }: Field): Wire =>
-  required === true ? "1000000" : kind.wire(kind.unset);
+export function widestOf(field: Field): Wire {
+  const { kind } = field;
+  const { widest } = samplesOf(field);
+  return kind.unset === null || widest === undefined ? kind.wire(kind.unset) : widest;
+}

@@ -75,7 +75,7 @@ t.test("for any facts the largest payment is allowed, and a larger one is not", 
 });
 
 t.test("general rules have the same names and order as in denials", async (t) => {
-  const aboutOnePayment = /^(target|max_amount|payee_)/;
+  const aboutOnePayment = /^(target|max_amount|channels|payee_)/;
   t.same(
     RULES.map(({ name }) => name).filter((name) => !aboutOnePayment.test(name)),
     GENERAL_RULES,
@@ -158,7 +158,11 @@ t.test("an unknown balance yields no amount, but a full refusal needs none", asy
 
 t.test("limits of one payee are not counted", async (t) => {
   const { requested: _requested, ...known } = { ...bare, floor: 0n };
-  const { requested: _fine, ...strict } = { ...fine, payeeLimit: 0n, payeeExpired: true };
+  const {
+    requested: _fine,
+    price: _price,
+    ...strict
+  } = { ...fine, payeeLimit: 0n, payeeExpired: true };
   t.same(largestPayment(known), { atomic: 1n * USDC, boundBy: "daily_limit" });
   t.same(largestPayment(strict), { atomic: 1n * USDC, boundBy: "per_payment_limit" });
 });

@@ -3,7 +3,12 @@ import t from "tap";
 import { AddAllowlistBody, CreateAgentBody, UpdateAgentBody } from "../../server/schemas/agents.ts";
 import { ERRORS } from "../../server/errors.ts";
 import { evaluate, policyOf } from "../../server/plugins/guardrails/explain.ts";
-import { DENIAL_CODES, readFacts, RULES } from "../../server/plugins/guardrails/rules.ts";
+import {
+  channelNeeds,
+  DENIAL_CODES,
+  readFacts,
+  RULES,
+} from "../../server/plugins/guardrails/rules.ts";
 import type { FormField } from "../../server/plugins/guardrails/rules.ts";
 import type { RuleName, Snapshot } from "../../server/plugins/guardrails/types.ts";
 import { bare, FAULTS, fine, USDC } from "./rule-cases.ts";
@@ -98,6 +103,7 @@ t.test("the numbers of each rule", async (t) => {
   t.equal(numbers("weekly_limit"), "7d 9 7 1 1 1");
   t.equal(numbers("monthly_limit"), "30d 20 18 1 1 1");
   t.equal(numbers("payee_per_payment_limit"), "payment 1 0 0 1 1");
+  t.equal(numbers("channels"), "held 4 3 0 1 1");
   t.same(
     policyOf(fine, "allowlist"),
     { rule: "allowlist", ...daily, requested: "1" },
@@ -110,6 +116,51 @@ t.test("the numbers of each rule", async (t) => {
   );
 });
 
+t.test(
+  "a payment through a channel: its price, its deposit and what the owner must sign",
+  async (t) => {
+    const refusalOf = (facts: Partial<Snapshot>) => {
+      const found = evaluate({ ...fine, ...facts });
+      return found.allowed ? undefined : [found.code, found.detail.split(";")[0]];
+    };
+    const small = { requested: 1n, price: USDC, floor: null };
+    t.equal(refusalOf(small), undefined);
+    const less = USDC - 1n;
+    const [max, single, payees] = [
+      { maxAmount: less },
+      { perPaymentLimit: less },
+      { payeePerPaymentLimit: less },
+    ];
+    t.same(refusalOf({ ...small, ...max }), ["price_exceeds_max", "1 USDC requested"]);
+    t.same(refusalOf({ ...small, ...single }), ["per_payment_limit_exceeded", "1 USDC requested"]);
+    t.same(refusalOf({ ...small, ...payees }), [
+      "payee_per_payment_limit_exceeded",
+      "1 USDC requested",
+    ]);
+    const snapshot = { ...fine, ...small };
+    for (const rule of ["max_amount", "per_payment_limit", "payee_per_payment_limit"] as const)
+      t.equal(policyOf(snapshot, rule).requested, "1", rule);
+    t.equal(policyOf(snapshot, "daily_limit").requested, "0.000001", "what the ceiling grows by");
+    t.same(refusalOf({ balance: USDC }), ["insufficient_funds", "1 USDC to deposit"]);
+    t.equal(refusalOf({ balance: USDC, channelDeposit: 0n }), undefined, "the channel has room");
+    t.equal(policyOf({ ...fine, channelDeposit: 7n }, "balance").requested, "0.000007");
+    // What is held already is not refused: only more of it.
+    const lowered = { channelLimit: 1n, payeeChannelLimit: 1n, channelDeposit: 0n };
+    t.equal(refusalOf(lowered), undefined);
+    t.same(channelNeeds({ ...fine, ...lowered }), {});
+    t.same(channelNeeds({ ...fine, channelLimit: 0n }), { channelHeld: "4" });
+    t.same(channelNeeds({ ...fine, payeeChannelLimit: 0n, channelDelay: 90_000n }), {
+      payeeChannelHeld: "2",
+      channelDelay: 90_000,
+    });
+    t.same(
+      channelNeeds({ channelDeposit: 0n, channelLimit: 0n, channelHeld: 0n }),
+      { channelHeld: "0.000001" },
+      "0 allows none",
+    );
+  },
+);
+
 t.test("codes are in the catalogue, and each belongs to one rule", async (t) => {
   t.same([...new Set(DENIAL_CODES)], DENIAL_CODES);
   for (const code of DENIAL_CODES) t.ok(code in ERRORS, code);
@@ -118,11 +169,16 @@ t.test("codes are in the catalogue, and each belongs to one rule", async (t) => 
 
 t.test("a form field is one that the owner can send", async (t) => {
   const sent = { ...CreateAgentBody.properties, ...UpdateAgentBody.properties };
-  const fields: FormField[] = RULES.flatMap(({ field }) => field ?? []);
+  const fields: FormField[] = RULES.flatMap(({ field, otherFields = [] }) => [
+    ...(field ? [field] : []),
+    ...otherFields,
+  ]);
   t.same(
     fields.map(({ name, of }) => (of === "payee" ? `payee.${name}` : name)).toSorted(),
-    `allowlist dailyLimit expiresAt fetch monthlyLimit payee.dailyLimit payee.expiresAt payee.perPaymentLimit
-     paymentsPerHour perPaymentLimit weeklyLimit`.split(/\s+/),
+    `allowlist channelDelay channelHeld dailyLimit expiresAt fetch monthlyLimit payee.channelHeld payee.dailyLimit
+     payee.expiresAt payee.perPaymentLimit paymentsPerHour perPaymentLimit weeklyLimit`.split(
+      /\s+/,
+    ),
   );
   for (const { name, of, label, help } of fields) {
     t.ok(name in (of === "payee" ? AddAllowlistBody.properties : sent), name);

@@ -45,6 +45,7 @@ const PAYEE_MEMBERS = [
   ["uint256", "dailyLimit"],
   ["uint256", "perPaymentLimit"],
   ["uint256", "expiresAt"],
+  ["uint256", "channelHeld"],
   ["uint256", "hourlyLimit"],
 ] as const;
 const BEFORE_PAYEES = [
@@ -61,6 +62,8 @@ const BEFORE_PAYEES = [
   ["uint256", "expiresAt"],
 ] as const;
 const AFTER_PAYEES = [
+  ["uint256", "channelHeld"],
+  ["uint256", "channelDelay"],
   ["string", "halt"],
   ["uint256", "documentVersion"],
   ["bytes32", "nonce"],

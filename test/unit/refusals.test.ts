@@ -52,6 +52,22 @@ const facts: fc.Arbitrary<Snapshot> = fc
       "challenge_already_used",
     ),
     payeeExpired: often<boolean | undefined>(undefined, false, true),
+    price: fc.option(upTo(16), { nil: undefined, freq: 2 }),
+    channel: fc.option(
+      fc.record({
+        channelDeposit: fc.oneof(fc.constant(0n), upTo(8)),
+        channelHeld: upTo(5),
+        channelLimit: fc.oneof(
+          { weight: 6, arbitrary: room },
+          { weight: 1, arbitrary: fc.constant(0n) },
+        ),
+        channelDelay: often(900n, 3_600n, 86_400n),
+        channelLongestDelay: often(86_400n, 900n),
+        payeeChannelHeld: upTo(5),
+        payeeChannelLimit: fc.option(room, { nil: undefined, freq: 2 }),
+      }),
+      { nil: undefined, freq: 2 },
+    ),
     requested: upTo(8).map((more) => more + 1n),
     single: fc.record({
       maxAmount: fc.option(room, { freq: 2 }),
@@ -82,6 +98,8 @@ const facts: fc.Arbitrary<Snapshot> = fc
       target,
       refusal,
       payeeExpired,
+      price,
+      channel,
       requested,
       single,
       hour,
@@ -97,6 +115,8 @@ const facts: fc.Arbitrary<Snapshot> = fc
         ...target,
         refusal,
         payeeExpired,
+        price,
+        ...channel,
         requested,
         ...single,
         hourlyLimit: hour.limit,
@@ -135,19 +155,24 @@ type Refusal = [rule: RuleName, code: DenialCode];
 /** A simple reference implementation of the rules. */
 function expectedRefusal(f: Snapshot): Refusal | undefined {
   const { requested } = f;
+  const price = f.price === undefined ? requested : f.price;
   if (f.status !== "active") return ["status", "agent_paused"];
   if (f.expired) return ["expiry", "agent_expired"];
   if (f.refusal !== null) return ["target", f.refusal as DenialCode];
-  if (f.maxAmount !== null && requested > f.maxAmount) return ["max_amount", "price_exceeds_max"];
+  if (f.maxAmount !== null && price > f.maxAmount) return ["max_amount", "price_exceeds_max"];
   if (f.approval === undefined) {
     if (!f.allowed && f.site && f.expectedPayee && f.seenPayee)
       return ["allowlist", "site_payee_changed"];
     if (!f.allowed && f.payeeSites) return ["allowlist", "payee_bound_to_site"];
     if (!f.allowed) return ["allowlist", "recipient_not_allowed"];
     if (f.payeeExpired === true) return ["payee_expiry", "payee_expired"];
-    if (f.perPaymentLimit !== null && requested > f.perPaymentLimit)
+  }
+  const channel = channelRefusal(f);
+  if (channel) return ["channels", channel];
+  if (f.approval === undefined) {
+    if (f.perPaymentLimit !== null && price > f.perPaymentLimit)
       return ["per_payment_limit", "per_payment_limit_exceeded"];
-    if (f.payeePerPaymentLimit !== undefined && requested > f.payeePerPaymentLimit)
+    if (f.payeePerPaymentLimit !== undefined && price > f.payeePerPaymentLimit)
       return ["payee_per_payment_limit", "payee_per_payment_limit_exceeded"];
     if (isOver(f.hourlyLimit, f.hourlySpent, f.hourlyReserved, 1n))
       return ["payments_per_hour", "payment_rate_exceeded"];
@@ -160,10 +185,24 @@ function expectedRefusal(f: Snapshot): Refusal | undefined {
     if (isOver(f.monthlyLimit, f.monthlySpent, f.monthlyReserved, requested))
       return ["monthly_limit", "monthly_limit_exceeded"];
   }
-  if (f.outstanding + requested > f.balance) return ["balance", "insufficient_funds"];
+  if (f.outstanding + (f.channelDeposit ?? requested) > f.balance)
+    return ["balance", "insufficient_funds"];
   if (f.floor != null && requested < f.floor) return ["floor", "amount_below_floor"];
   if (f.gasShort !== undefined) return ["gas", "gas_budget_exhausted"];
   return undefined;
+}
+
+function channelRefusal(f: Snapshot): DenialCode | undefined {
+  const { channelDeposit: deposit, channelHeld = 0n, channelDelay = 0n } = f;
+  if (deposit === undefined) return undefined;
+  const limits = [f.channelLimit, f.payeeChannelLimit];
+  if (limits.includes(0n) || channelDelay > (f.channelLongestDelay ?? 0n))
+    return "channel_not_allowed";
+  if (deposit === 0n) return undefined;
+  if (isOver(f.channelLimit, channelHeld, 0n, deposit)) return "channel_limit_exceeded";
+  return isOver(f.payeeChannelLimit, f.payeeChannelHeld, 0n, deposit)
+    ? "payee_channel_limit_exceeded"
+    : undefined;
 }
 
 const isOver = (most: bigint | undefined, spent = 0n, reserved = 0n, more = 0n): boolean =>
@@ -215,6 +254,9 @@ const LIMITS = [
   "maxAmount",
   "perPaymentLimit",
   "payeePerPaymentLimit",
+  "channelLimit",
+  "channelLongestDelay",
+  "payeeChannelLimit",
   "hourlyLimit",
   "payeeLimit",
   "limit",
@@ -236,7 +278,8 @@ function widened(f: Snapshot, by: Record<(typeof LIMITS)[number], bigint | null>
     if (typeof now !== "bigint") continue;
     if (more !== null) result[name] = now + more;
     else if (name === "maxAmount" || name === "perPaymentLimit") result[name] = null;
-    else if (name === "limit" || name === "balance") result[name] = now + 1_000n;
+    else if (["limit", "balance", "channelLimit", "channelLongestDelay"].includes(name))
+      result[name] = now + 1_000n;
     else delete result[name];
   }
   return result as unknown as Snapshot;
@@ -280,6 +323,14 @@ function numbersOf(f: Snapshot, rule: RuleName): Numbers {
       return windowed("payment", f.perPaymentLimit ?? 0n);
     case "payee_per_payment_limit":
       return windowed("payment", f.payeePerPaymentLimit);
+    case "channels": {
+      const isOfPayee =
+        f.channelLimit !== 0n &&
+        (f.payeeChannelLimit === 0n || channelRefusal(f) === "payee_channel_limit_exceeded");
+      return isOfPayee
+        ? windowed("held", f.payeeChannelLimit, f.payeeChannelHeld)
+        : windowed("held", f.channelLimit, f.channelHeld);
+    }
     case "payments_per_hour":
       return windowed("1h", f.hourlyLimit, f.hourlySpent, f.hourlyReserved, String);
     case "payee_limit":
@@ -300,7 +351,19 @@ const WINDOWS = new Set<RuleName>([
   "weekly_limit",
   "monthly_limit",
 ]);
-const NEVER = new Set<RuleName>(["per_payment_limit", "payee_per_payment_limit", "floor"]);
+const NEVER = new Set<RuleName>([
+  "channels",
+  "per_payment_limit",
+  "payee_per_payment_limit",
+  "floor",
+]);
+/** The amount that a rule compares. */
+function comparedOf(f: Snapshot, rule: RuleName): bigint {
+  if (rule === "channels") return f.channelDeposit ?? 0n;
+  if (rule === "balance") return f.channelDeposit ?? f.requested;
+  const isOfPrice = ["max_amount", "per_payment_limit", "payee_per_payment_limit"].includes(rule);
+  return isOfPrice ? (f.price ?? f.requested) : f.requested;
+}
 
 t.test("code, numbers and times of a refusal belong to its rule", async (t) => {
   const time = fc.option(fc.nat({ max: 2_000_000_000 }).map((seconds) => new Date(seconds * 1000)));
@@ -335,7 +398,7 @@ t.test("code, numbers and times of a refusal belong to its rule", async (t) => {
         error.status === ERRORS[code].status &&
         JSON.stringify(extra["policy"]) === JSON.stringify(policy) &&
         policy.rule === rule &&
-        policy.requested === usdc(f.requested) &&
+        policy.requested === usdc(comparedOf(f, rule)) &&
         (isOfGas || JSON.stringify(numbers) === JSON.stringify(numbersOf(f, rule))) &&
         (extra["approvable"] === true) === LIFTABLE.has(rule) &&
         (!WINDOWS.has(rule) ||

@@ -26,6 +26,14 @@ export const fine: Snapshot = {
   ...bare,
   maxAmount: 1n * USDC,
   payeeExpired: false,
+  price: 1n * USDC,
+  channelDeposit: 1n * USDC,
+  channelHeld: 3n * USDC,
+  channelLimit: 4n * USDC,
+  channelDelay: 86_400n,
+  channelLongestDelay: 86_400n,
+  payeeChannelHeld: 1n * USDC,
+  payeeChannelLimit: 2n * USDC,
   perPaymentLimit: 1n * USDC,
   payeePerPaymentLimit: 1n * USDC,
   hourlyLimit: 5n,
@@ -106,6 +114,37 @@ export const FAULTS: {
     detailPattern: /entry on the allowlist has expired/,
   },
   {
+    rule: "channels",
+    code: "channel_not_allowed",
+    wrong: { channelLimit: 0n, channelHeld: 0n, channelDeposit: 0n },
+    detailPattern: /^The owner allows no payment channels\.$/,
+  },
+  {
+    rule: "channels",
+    code: "channel_not_allowed",
+    wrong: { payeeChannelLimit: 0n, payeeChannelHeld: 0n, channelDeposit: 0n },
+    detailPattern: /^The owner allows no payment channel to this recipient\.$/,
+  },
+  {
+    rule: "channels",
+    code: "channel_not_allowed",
+    wrong: { channelDelay: 90_000n },
+    detailPattern: /^The channel returns money within 25 hours; the owner allows at most 1 day\.$/,
+  },
+  {
+    rule: "channels",
+    code: "channel_limit_exceeded",
+    wrong: { channelLimit: 4n * USDC - 1n },
+    detailPattern: /^1 USDC to deposit; 3 USDC of 3\.999999 USDC held in payment channels\.$/,
+  },
+  {
+    rule: "channels",
+    code: "payee_channel_limit_exceeded",
+    wrong: { payeeChannelLimit: 2n * USDC - 1n },
+    detailPattern:
+      /^1 USDC to deposit; 1 USDC of 1\.999999 USDC held in payment channels to this recipient\.$/,
+  },
+  {
     rule: "per_payment_limit",
     code: "per_payment_limit_exceeded",
     wrong: { perPaymentLimit: USDC - 1n },
@@ -154,7 +193,7 @@ export const FAULTS: {
     code: "insufficient_funds",
     wrong: { balance: 2n * USDC - 1n },
     detailPattern:
-      /^1 USDC requested; the wallet has 1\.999999 USDC, and 1 USDC of it is already reserved\.$/,
+      /^1 USDC to deposit; the wallet has 1\.999999 USDC, and 1 USDC of it is already reserved\.$/,
   },
   {
     rule: "floor",

@@ -16,7 +16,10 @@ import {
   AMOUNT,
   choice,
   COUNT,
+  DURATION,
+  HELD,
   OPTIONAL_AMOUNT,
+  OPTIONAL_HELD,
   TIME,
   type Kind,
   type Value,
@@ -72,6 +75,7 @@ import signedBefore from "./policy-version-1.json" with { type: "json" };
 /** The struct of each released version. A released version never changes: add a line for a new one. */
 const RELEASED = [
   "AgentPolicy(string agent,address wallet,uint256 version,string name,uint256 dailyLimit,uint256 weeklyLimit,uint256 monthlyLimit,uint256 perPaymentLimit,uint256 paymentsPerHour,string fetch,uint256 expiresAt,Payee[] payees,bytes32 nonce,uint256 deadline)Payee(address payee,string label,string site,uint256 dailyLimit,uint256 perPaymentLimit,uint256 expiresAt)",
+  "AgentPolicy(string agent,address wallet,uint256 version,string name,uint256 dailyLimit,uint256 weeklyLimit,uint256 monthlyLimit,uint256 perPaymentLimit,uint256 paymentsPerHour,string fetch,uint256 expiresAt,Payee[] payees,uint256 channelHeld,uint256 channelDelay,uint256 documentVersion,bytes32 nonce,uint256 deadline)Payee(address payee,string label,string site,uint256 dailyLimit,uint256 perPaymentLimit,uint256 expiresAt,uint256 channelHeld)",
 ];
 
 const CHAIN_ID = 5_042_002;
@@ -312,6 +316,17 @@ t.test("how a value is written, sent, typed and shown", async (t) => {
     [TIME, 0n, "0", "1970-01-01T00:00:00.000Z", "at 0"],
     [TIME, 253_402_300_799n, "253402300799", "9999-12-31T23:59:59.000Z", "at 253402300799"],
     [TIME, null, most, null, "never"],
+    [HELD, 1_500_000n, "1500000", "1.5", "<1500000> USDC"],
+    [HELD, 0n, "0", "0", "none"],
+    [OPTIONAL_HELD, 0n, "0", "0", "<0> USDC"],
+    [OPTIONAL_HELD, null, most, null, "no limit of its own"],
+    [DURATION, 900n, "900", 900, "15 minutes"],
+    [DURATION, 901n, "901", 901, "901 seconds"],
+    [DURATION, 3_600n, "3600", 3_600, "1 hour"],
+    [DURATION, 5_400n, "5400", 5_400, "90 minutes"],
+    [DURATION, 86_400n, "86400", 86_400, "1 day"],
+    [DURATION, 90_000n, "90000", 90_000, "25 hours"],
+    [DURATION, 2_592_000n, "2592000", 2_592_000, "30 days"],
     [PACE, "slow", "slow", "slow", "slowly"],
   ] as unknown as Row[];
   for (const [kind, value, signed, wire, shown] of rows) {
@@ -333,6 +348,12 @@ t.test("how a value is written, sent, typed and shown", async (t) => {
     [TIME, "tomorrow", /RFC 3339/],
     [TIME, "1969-12-31T23:59:59.999Z", /RFC 3339/],
     [TIME, "+010000-01-01T00:00:00Z", /RFC 3339/],
+    [HELD, "-1", /./],
+    [DURATION, 899, /^must be a whole number of seconds from 900 to 2592000$/],
+    [DURATION, 2_592_001, /whole number/],
+    [DURATION, 1_000.5, /whole number/],
+    [DURATION, "900", /whole number/],
+    [DURATION, null, /whole number/],
     [PACE, "faster", /^must be one of fast, slow, never$/],
   ] as unknown as [Kind<never, never>, Wire, RegExp][];
   for (const [kind, wire, reason] of unreadable)
@@ -354,6 +375,12 @@ t.test("which value allows more, and which refuses a payment", async (t) => {
     ] as const)
       t.equal(kind.allowsMore(wanted, current), expected, `${wanted} for ${current}`);
   }
+  for (const kind of [AMOUNT, HELD, DURATION]) {
+    t.equal(kind.allowsMore(2n, 1n), true);
+    t.equal(kind.allowsMore(1n, 2n), false);
+  }
+  t.equal(HELD.unset, 0n, "no channels, as before the setting existed");
+  t.equal(DURATION.unset, 86_400n);
   t.equal(AMOUNT.allowsMore(2n, 1n), true);
   t.equal(AMOUNT.allowsMore(1n, 1n), false);
   t.equal(PACE.allowsMore("fast", "slow"), true);
@@ -604,7 +631,10 @@ t.test("the form has it, sends it and describes it", async (t) => {
     t.ok(field.name in EMPTY_RULES, field.name);
     const filled = { ...empty, [field.name]: String(sampleOf(field)) };
     t.same(requestFor(empty, filled), { [field.name]: sampleOf(field) }, field.name);
-    t.equal(needsSignature(filled, empty), true, `removing ${field.name} needs a signature`);
+    // Not set, the most that may be held is 0.
+    const isTightest = field.name === "channelHeld";
+    t.equal(needsSignature(filled, empty), !isTightest, `removing ${field.name}`);
+    t.equal(needsSignature(empty, filled), isTightest, `setting ${field.name}`);
     t.not(describeRules(filled).join(" "), describeRules(empty).join(" "), field.name);
     t.same(checkRules(filled, 0), {}, field.name);
   }
@@ -615,13 +645,16 @@ t.test("the form has it, sends it and describes it", async (t) => {
 });
 
 t.test("the rule of a setting is lifted by an approval in both, or in none", async (t) => {
-  for (const { field, liftable } of RULES) {
-    const fields = field?.of === "payee" ? PAYEE_FIELDS : AGENT_FIELDS;
-    const setting = fields.find(({ name }) => name === field?.name);
+  const sets = RULES.flatMap(({ field, otherFields = [], liftable }) =>
+    [...(field ? [field] : []), ...otherFields].map(({ of, name }) => ({ of, name, liftable })),
+  );
+  for (const { of, name: wanted, liftable } of sets) {
+    const fields = of === "payee" ? PAYEE_FIELDS : AGENT_FIELDS;
+    const setting = fields.find(({ name }) => name === wanted);
     if (setting) t.equal(setting.approvable === true, liftable === true, setting.name);
   }
-  const names = (of: "payee" | undefined) =>
-    RULES.flatMap(({ field }) => (field && field.of === of ? [field.name] : []));
+  const names = (wanted: "payee" | undefined) =>
+    sets.flatMap(({ of, name }) => (of === wanted ? [name] : []));
   for (const [fields, named] of [
     [AGENT_FIELDS, names(undefined)],
     [PAYEE_FIELDS, names("payee")],

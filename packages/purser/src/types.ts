@@ -94,6 +94,10 @@ export type AgentSelf = {
   fetch: "any" | "sites";
   /** RFC 3339 time in UTC */
   expiresAt: string | null;
+  /** USDC that may lie unspent in payment channels; 0: no channels */
+  channelHeld: string;
+  /** Seconds: the longest withdraw delay of a payment channel */
+  channelDelay: number;
   allowlist: {
     /** EVM address; checksummed in responses, and required to be when it is in mixed case */
     address: string;
@@ -108,6 +112,8 @@ export type AgentSelf = {
     perPaymentLimit?: string | null;
     /** RFC 3339 time in UTC */
     expiresAt?: string | null;
+    /** USDC that may lie unspent in payment channels to this payee; 0: none; null: only the agent's own limit applies */
+    channelHeld?: string | null;
     /** RFC 3339 time in UTC */
     createdAt?: string;
     /** For a payee with a daily limit, when a single agent is read */
@@ -460,6 +466,14 @@ export type Payment = {
     expectedPayee?: string;
     /** EVM address; checksummed in responses, and required to be when it is in mixed case */
     seenPayee?: string;
+    /** For a refused payment channel: the least values of the owner's settings that allow it */
+    needs?: {
+      /** USDC as a decimal string, at most 6 decimals */
+      channelHeld?: string;
+      channelDelay?: number;
+      /** `channelHeld` of the payee */
+      payeeChannelHeld?: string;
+    };
     /** RFC 3339 time in UTC */
     availableAt: string | null;
     /** RFC 3339 time in UTC */
@@ -594,6 +608,14 @@ export type PaymentSummary = {
     expectedPayee?: string;
     /** EVM address; checksummed in responses, and required to be when it is in mixed case */
     seenPayee?: string;
+    /** For a refused payment channel: the least values of the owner's settings that allow it */
+    needs?: {
+      /** USDC as a decimal string, at most 6 decimals */
+      channelHeld?: string;
+      channelDelay?: number;
+      /** `channelHeld` of the payee */
+      payeeChannelHeld?: string;
+    };
     /** RFC 3339 time in UTC */
     availableAt: string | null;
     /** RFC 3339 time in UTC */

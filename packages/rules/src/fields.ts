@@ -9,7 +9,10 @@ import {
   AMOUNT,
   choice,
   COUNT,
+  DURATION,
+  HELD,
   OPTIONAL_AMOUNT,
+  OPTIONAL_HELD,
   TIME,
   type Kind,
   type Value,
@@ -114,6 +117,26 @@ export const AGENT = {
     refusal: "the policy has expired",
     describe: (text) => `It stops paying on ${text}.`,
   },
+  channelHeld: {
+    kind: HELD,
+    since: 2,
+    column: "channel_held",
+    label: "Held in payment channels",
+    help: "Optional. The most that may lie in channels unspent; 0 allows none",
+    description: "USDC that may lie unspent in payment channels; 0: no channels",
+    refusal: "the owner did not sign for so much in payment channels",
+    describe: (text) => `At most ${text} lies unspent in payment channels.`,
+  },
+  channelDelay: {
+    kind: DURATION,
+    since: 2,
+    column: "channel_delay",
+    label: "Withdraw delay of channels",
+    help: "How long a channel may take to return unspent money",
+    description: "Seconds: the longest withdraw delay of a payment channel",
+    refusal: "the channel's withdraw delay is longer than the owner signed",
+    describe: (text) => `A payment channel returns unspent money within ${text}.`,
+  },
 } as const satisfies Table;
 
 /** The settings of one payee. */
@@ -148,6 +171,17 @@ export const PAYEE = {
     approvable: true,
     refusal: "the payee has expired",
     describe: (text) => `until ${text}`,
+  },
+  channelHeld: {
+    kind: OPTIONAL_HELD,
+    since: 2,
+    column: "channel_held",
+    label: "Held in channels",
+    help: "Optional. In channels to this payee; 0 allows none",
+    description:
+      "USDC that may lie unspent in payment channels to this payee; 0: none; null: only the agent's own limit applies",
+    refusal: "the owner did not sign for so much in payment channels to this payee",
+    describe: (text) => `at most ${text} in payment channels`,
   },
 } as const satisfies Table;
 

@@ -12,6 +12,10 @@ export type Wire = string | number | null;
 export interface PaymentMoment {
   valueAtomic: bigint;
   nowSeconds: bigint;
+  /** Only of a payment through a channel: the deposit that it signs, 0 for a voucher alone. */
+  depositAtomic?: bigint;
+  /** Only of a payment through a channel. */
+  withdrawDelaySeconds?: bigint;
 }
 
 /** Formats values for people; the web app and the server format amounts and times differently. */
@@ -51,6 +55,8 @@ export interface Kind<
   readWire(wire: W): Read<V>;
   /** The value that a form contains as text, which is not empty. */
   readTyped(text: string): W;
+  /** The values that the form offers to choose from; without it the value is typed. */
+  offers?: readonly W[];
   /** What the form shows for a text that cannot be read. */
   hint: string;
   /** Whether the wanted value allows anything that the current one does not. */
@@ -119,6 +125,26 @@ export const OPTIONAL_AMOUNT: Kind<bigint | null, string | null, "Atomic"> = {
   text: (limit, show) => (limit === null ? "none" : `${show.usdc(limit)} USDC`),
 };
 
+/** A deposit above the limit is refused; a limit of 0 also refuses a payment from what an earlier deposit left. */
+const refusesChannel = (limit: bigint, { depositAtomic }: PaymentMoment): boolean =>
+  depositAtomic !== undefined && (limit === 0n || depositAtomic > limit);
+
+/** The most that may lie unspent in payment channels. */
+export const HELD: typeof AMOUNT = {
+  ...AMOUNT,
+  name: "held",
+  refuses: refusesChannel,
+  text: (limit, show) => (limit === 0n ? "none" : AMOUNT.text(limit, show)),
+};
+
+export const OPTIONAL_HELD: typeof OPTIONAL_AMOUNT = {
+  ...OPTIONAL_AMOUNT,
+  name: "held",
+  refuses: (limit, payment) => limit !== null && refusesChannel(limit, payment),
+  text: (limit, show) =>
+    limit === null ? "no limit of its own" : OPTIONAL_AMOUNT.text(limit, show),
+};
+
 const MAX_COUNT = 1_000_000;
 
 /** A number of payments. */
@@ -172,6 +198,51 @@ export const TIME: Kind<bigint | null, string | null, "Seconds"> = {
   text: (end, show) => (end === null ? "never" : show.time(end)),
 };
 
+const MINUTE = 60;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+/** The limits of the channels' contract. */
+const SHORTEST = 15 * MINUTE;
+const LONGEST = 30 * DAY;
+
+/** Such as "90 minutes": in the largest unit that gives a whole number. */
+export function durationText(seconds: bigint): string {
+  const units: [number, string][] = [
+    [DAY, "day"],
+    [HOUR, "hour"],
+    [MINUTE, "minute"],
+  ];
+  const whole = units.find(([length]) => seconds % BigInt(length) === 0n);
+  const [length, unit] = whole ?? [1, "second"];
+  const count = seconds / BigInt(length);
+  return `${count} ${unit}${count === 1n ? "" : "s"}`;
+}
+
+/** The longest time that something may take. */
+export const DURATION: Kind<bigint, number, "Seconds"> = {
+  name: "duration",
+  unit: "Seconds",
+  type: "uint256",
+  column: "integer",
+  unset: BigInt(DAY),
+  fault: "validation_failed",
+  schema: { type: "integer", minimum: SHORTEST, maximum: LONGEST },
+  offers: [SHORTEST, HOUR, 6 * HOUR, DAY, 7 * DAY, LONGEST],
+  hint: "Choose one of them.",
+  sign: String,
+  readSigned: BigInt,
+  wire: Number,
+  readWire: (wire) =>
+    Number.isInteger(wire) && wire >= SHORTEST && wire <= LONGEST
+      ? { ok: true, value: BigInt(wire) }
+      : { ok: false, reason: `must be a whole number of seconds from ${SHORTEST} to ${LONGEST}` },
+  readTyped: Number,
+  allowsMore: isHigher,
+  refuses: (longest, { withdrawDelaySeconds }) =>
+    withdrawDelaySeconds !== undefined && withdrawDelaySeconds > longest,
+  text: durationText,
+};
+
 export interface Choice<C extends string> extends Kind<C, C, ""> {
   /** With their texts, from the widest to the tightest. */
   choices: Readonly<Record<C, string>>;
@@ -190,6 +261,7 @@ export function choice<C extends string>(choices: Readonly<Record<C, string>>): 
     unset: widest,
     fault: "validation_failed",
     schema: { type: "string", enum: words },
+    offers: words,
     hint: "Choose one of them.",
     choices,
     sign: (word) => word,

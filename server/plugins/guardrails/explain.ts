@@ -62,7 +62,7 @@ export function policyOf(snapshot: Snapshot, rule: RuleName): Policy {
   return {
     rule,
     ...(judge?.policy?.(snapshot) ?? dailyNumbers(snapshot)),
-    requested: formatAtomic(snapshot.requested),
+    requested: formatAtomic(judge?.compared?.(snapshot) ?? snapshot.requested),
   };
 }
 

@@ -11,6 +11,7 @@ import {
   type AgentSettings,
   type PayeeFieldName,
 } from "../../../packages/rules/src/fields.ts";
+import { durationText } from "../../../packages/rules/src/kinds.ts";
 import { formatGas } from "../../core/gas.ts";
 import { formatAtomic } from "../../core/money.ts";
 import type { ErrorCode } from "../../errors.ts";
@@ -25,6 +26,8 @@ interface Rule<Facts, Code extends ErrorCode = ErrorCode> {
   most?(facts: Facts): bigint | null;
   /** The numbers it compares; without it, those of the daily limit are reported. */
   policy?(facts: Facts): PolicyNumbers | null;
+  /** The amount that it compares, if that is not what is requested. */
+  compared?(facts: Facts): bigint;
   /** Specific advice, if the general advice of the code does not fit this refusal, or further numbers. */
   advise?(facts: Facts, moment: Moment): Advice;
   /** The owner may approve a payment that it refuses (plugins/approvals). */
@@ -33,6 +36,8 @@ interface Rule<Facts, Code extends ErrorCode = ErrorCode> {
   rolling?: true;
   /** The form field where the owner sets it; rules about the request or the chain have none. */
   field?: FormField;
+  /** The further fields of a rule with several settings. */
+  otherFields?: readonly FormField[];
   /** The facts that are the same for every payee, from which `limits.available` is computed. */
   factsOf?(agent: AgentState): Partial<Facts>;
 }
@@ -144,6 +149,13 @@ const numbersOf = (
 interface Requested {
   requested: bigint;
 }
+
+interface Priced extends Requested {
+  /** Through a payment channel: the price of this call. `requested` is the growth of the signed ceiling, which may be less. */
+  price?: bigint;
+}
+
+const priceOf = ({ price, requested }: Priced): bigint => price ?? requested;
 
 /** Amounts in USDC, or numbers of payments if `counts` is set. */
 interface WindowRule<Name extends string, Code extends ErrorCode, Facts> {
@@ -400,8 +412,7 @@ const target = {
 const notAmongSites = (site = "This site"): string =>
   `The agent may fetch only from its payees' sites, and ${site} is not one of them.`;
 
-interface MaxAmountFacts {
-  requested: bigint;
+interface MaxAmountFacts extends Priced {
   /** The agent's own limit for this call. */
   maxAmount: bigint | null;
 }
@@ -409,13 +420,14 @@ interface MaxAmountFacts {
 const maxAmount = {
   name: "max_amount",
   codes: ["price_exceeds_max"],
-  check: ({ requested, maxAmount }) =>
-    maxAmount === null
+  check: (facts) =>
+    facts.maxAmount === null
       ? null
       : {
-          refusal: requested > maxAmount ? "price_exceeds_max" : null,
-          detail: `${usdc(requested)} requested; maxAmount is ${usdc(maxAmount)}.`,
+          refusal: priceOf(facts) > facts.maxAmount ? "price_exceeds_max" : null,
+          detail: `${usdc(priceOf(facts))} requested; maxAmount is ${usdc(facts.maxAmount)}.`,
         },
+  compared: priceOf,
   factsOf: () => ({ maxAmount: null }),
 } as const satisfies Rule<MaxAmountFacts, "price_exceeds_max">;
 
@@ -495,21 +507,138 @@ const payeeExpiry = {
   field: ofPayee("expiresAt"),
 } as const satisfies Rule<PayeeExpiryFacts, "payee_expired">;
 
-interface PayeePerPaymentLimitFacts {
-  requested: bigint;
+/** All are missing where the payment goes through no channel. */
+interface ChannelFacts {
+  /** The least deposit that the payment needs; 0 if the channel has room. */
+  channelDeposit?: bigint;
+  /** Held in all channels now. */
+  channelHeld?: bigint;
+  channelLimit?: bigint;
+  /** Seconds: of the offered channel, and the longest that the owner allows. */
+  channelDelay?: bigint;
+  channelLongestDelay?: bigint;
+  /** Missing where the payee has no limit of its own. */
+  payeeChannelHeld?: bigint;
+  payeeChannelLimit?: bigint;
+}
+
+type ChannelCodes =
+  | "channel_not_allowed"
+  | "channel_limit_exceeded"
+  | "payee_channel_limit_exceeded";
+
+/** What lies unspent in the agent's channels, or in those to the payee, and the limit. */
+interface Held {
+  held: bigint;
+  limit: bigint;
+  where: string;
+}
+const heldInAll = ({ channelHeld = 0n, channelLimit = 0n }: ChannelFacts): Held => ({
+  held: channelHeld,
+  limit: channelLimit,
+  where: "in payment channels",
+});
+const heldForPayee = ({ payeeChannelHeld = 0n, payeeChannelLimit: limit }: ChannelFacts) =>
+  limit === undefined
+    ? undefined
+    : { held: payeeChannelHeld, limit, where: "in payment channels to this recipient" };
+
+const hasNoRoom = (deposit: bigint, { held, limit }: Held): boolean =>
+  deposit > 0n && held + deposit > limit;
+const isTooSlow = ({ channelDelay = 0n, channelLongestDelay = 0n }: ChannelFacts): boolean =>
+  channelDelay > channelLongestDelay;
+
+/** Also returns the limit that it compared. Null: the payment goes through no channel. */
+function judgeChannel(facts: ChannelFacts): (Finding<ChannelCodes> & { by: Held }) | null {
+  const { channelDeposit: deposit, channelDelay = 0n, channelLongestDelay = 0n } = facts;
+  if (deposit === undefined) return null;
+  const [inAll, forPayee] = [heldInAll(facts), heldForPayee(facts)];
+  const refusal = "channel_not_allowed";
+  if (inAll.limit === 0n)
+    return { refusal, detail: "The owner allows no payment channels.", by: inAll };
+  if (forPayee?.limit === 0n)
+    return {
+      refusal,
+      detail: "The owner allows no payment channel to this recipient.",
+      by: forPayee,
+    };
+  if (isTooSlow(facts))
+    return {
+      refusal,
+      detail: `The channel returns money within ${durationText(channelDelay)}; the owner allows at most ${durationText(channelLongestDelay)}.`,
+      by: inAll,
+    };
+  const compared = (by: Held, refusal: ChannelCodes | null) => ({
+    refusal,
+    detail: `${usdc(deposit)} to deposit; ${usdc(by.held)} of ${usdc(by.limit)} held ${by.where}.`,
+    by,
+  });
+  if (hasNoRoom(deposit, inAll)) return compared(inAll, "channel_limit_exceeded");
+  if (forPayee && hasNoRoom(deposit, forPayee))
+    return compared(forPayee, "payee_channel_limit_exceeded");
+  return compared(inAll, null);
+}
+
+/** The least values of the owner's settings with which the channel is allowed. */
+export function channelNeeds(facts: ChannelFacts) {
+  const { channelDeposit: deposit = 0n, channelDelay = 0n } = facts;
+  const needed = (has: Held | undefined): string | undefined => {
+    if (has === undefined || (has.limit > 0n && !hasNoRoom(deposit, has))) return undefined;
+    const least = has.held + deposit;
+    return formatAtomic(least > 0n ? least : 1n);
+  };
+  const [channelHeld, payeeChannelHeld] = [needed(heldInAll(facts)), needed(heldForPayee(facts))];
+  return {
+    ...(channelHeld !== undefined && { channelHeld }),
+    ...(isTooSlow(facts) && { channelDelay: Number(channelDelay) }),
+    ...(payeeChannelHeld !== undefined && { payeeChannelHeld }),
+  };
+}
+
+const channels = {
+  name: "channels",
+  codes: ["channel_not_allowed", "channel_limit_exceeded", "payee_channel_limit_exceeded"],
+  check: judgeChannel,
+  policy(facts) {
+    const by = judgeChannel(facts)?.by;
+    return by
+      ? numbersOf({ limit: by.limit, spent: by.held, reserved: 0n }, "held", formatAtomic)
+      : null;
+  },
+  compared: ({ channelDeposit = 0n }) => channelDeposit,
+  // Waiting does not help.
+  advise(facts) {
+    const needs = channelNeeds(facts);
+    const settings = [
+      needs.channelHeld && `channelHeld of at least ${needs.channelHeld} USDC`,
+      needs.channelDelay && `channelDelay of at least ${needs.channelDelay} seconds`,
+      needs.payeeChannelHeld &&
+        `channelHeld of at least ${needs.payeeChannelHeld} USDC for this payee`,
+    ].filter((setting) => setting !== undefined);
+    return {
+      suggestion: `Ask the owner to sign ${settings.join(" and ")}.`,
+      extra: { nextReleaseAt: null, availableAt: null, needs },
+    };
+  },
+  field: ofAgent("channelHeld"),
+  otherFields: [ofAgent("channelDelay"), ofPayee("channelHeld")],
+} as const satisfies Rule<ChannelFacts, ChannelCodes>;
+
+interface PayeePerPaymentLimitFacts extends Priced {
   payeePerPaymentLimit?: bigint;
 }
 
 const payeePerPaymentLimit = {
   name: "payee_per_payment_limit",
   codes: ["payee_per_payment_limit_exceeded"],
-  check: ({ requested, payeePerPaymentLimit: limit }) =>
+  check: ({ payeePerPaymentLimit: limit, ...priced }) =>
     limit === undefined
       ? null
       : {
-          refusal: requested > limit ? "payee_per_payment_limit_exceeded" : null,
-          detail: `${usdc(requested)} requested; the limit for one payment to this recipient is ${usdc(limit)}.`,
+          refusal: priceOf(priced) > limit ? "payee_per_payment_limit_exceeded" : null,
+          detail: `${usdc(priceOf(priced))} requested; the limit for one payment to this recipient is ${usdc(limit)}.`,
         },
+  compared: priceOf,
   policy: ({ payeePerPaymentLimit }) => {
     if (payeePerPaymentLimit === undefined) return null;
     const limit = formatAtomic(payeePerPaymentLimit);
@@ -538,21 +667,21 @@ const payeeLimit = windowRule({
   field: ofPayee("dailyLimit"),
 });
 
-interface PerPaymentLimitFacts {
-  requested: bigint;
+interface PerPaymentLimitFacts extends Priced {
   perPaymentLimit: bigint | null;
 }
 
 const perPaymentLimit = {
   name: "per_payment_limit",
   codes: ["per_payment_limit_exceeded"],
-  check: ({ requested, perPaymentLimit }) =>
-    perPaymentLimit === null
+  check: ({ perPaymentLimit: limit, ...priced }) =>
+    limit === null
       ? null
       : {
-          refusal: requested > perPaymentLimit ? "per_payment_limit_exceeded" : null,
-          detail: `${usdc(requested)} requested; the per-payment limit is ${usdc(perPaymentLimit)}.`,
+          refusal: priceOf(priced) > limit ? "per_payment_limit_exceeded" : null,
+          detail: `${usdc(priceOf(priced))} requested; the per-payment limit is ${usdc(limit)}.`,
         },
+  compared: priceOf,
   most: ({ perPaymentLimit }) => perPaymentLimit,
   policy: ({ perPaymentLimit }) => {
     if (perPaymentLimit === null) return null;
@@ -566,29 +695,37 @@ const perPaymentLimit = {
   factsOf: ({ perPaymentLimitAtomic }) => ({ perPaymentLimit: perPaymentLimitAtomic ?? null }),
 } as const satisfies Rule<PerPaymentLimitFacts, "per_payment_limit_exceeded">;
 
-interface BalanceFacts {
-  requested: bigint;
+interface BalanceFacts extends Requested, Pick<ChannelFacts, "channelDeposit"> {
   balance: bigint;
   /** Reserved or sent from this wallet, and not yet subtracted from `balance`. */
   outstanding: bigint;
 }
 
+/** A payment through a channel takes only the deposit from the wallet. */
+const fromWallet = ({ channelDeposit, requested }: BalanceFacts): bigint =>
+  channelDeposit ?? requested;
+
 const balance = {
   name: "balance",
   codes: ["insufficient_funds"],
-  check: ({ requested, balance, outstanding }) => ({
-    refusal: requested > balance - outstanding ? "insufficient_funds" : null,
-    detail:
-      outstanding === 0n
-        ? `${usdc(requested)} requested; the wallet has ${usdc(balance)}.`
-        : `${usdc(requested)} requested; the wallet has ${usdc(balance)}, and ${usdc(outstanding)} of it is already reserved.`,
-  }),
+  check(facts) {
+    const { channelDeposit, balance, outstanding } = facts;
+    const wanted = `${usdc(fromWallet(facts))} ${channelDeposit === undefined ? "requested" : "to deposit"}`;
+    return {
+      refusal: fromWallet(facts) > balance - outstanding ? "insufficient_funds" : null,
+      detail:
+        outstanding === 0n
+          ? `${wanted}; the wallet has ${usdc(balance)}.`
+          : `${wanted}; the wallet has ${usdc(balance)}, and ${usdc(outstanding)} of it is already reserved.`,
+    };
+  },
+  compared: fromWallet,
   most: ({ balance, outstanding }) => remainingOf(balance, outstanding),
-  advise: ({ requested, balance, outstanding }, { walletAddress }) => ({
+  advise: (facts, { walletAddress }) => ({
     extra: {
-      balance: formatAtomic(balance),
-      outstanding: formatAtomic(outstanding),
-      required: formatAtomic(requested),
+      balance: formatAtomic(facts.balance),
+      outstanding: formatAtomic(facts.outstanding),
+      required: formatAtomic(fromWallet(facts)),
       fundingAddress: getAddress(walletAddress),
     },
   }),
@@ -676,6 +813,7 @@ const ORDERED = [
   maxAmount,
   allowlist,
   payeeExpiry,
+  channels,
   perPaymentLimit,
   payeePerPaymentLimit,
   paymentsPerHour,
@@ -697,6 +835,7 @@ export interface Snapshot
     MaxAmountFacts,
     AllowlistFacts,
     PayeeExpiryFacts,
+    ChannelFacts,
     PerPaymentLimitFacts,
     PayeePerPaymentLimitFacts,
     PaymentsPerHourFacts,
@@ -725,7 +864,15 @@ type NumberFact = {
 /** Every fact that is a number; the compiler refuses a list that lacks one. A text may consist of digits too. */
 const NUMBERS: Readonly<Record<NumberFact, null>> = {
   requested: null,
+  price: null,
   maxAmount: null,
+  channelDeposit: null,
+  channelHeld: null,
+  channelLimit: null,
+  channelDelay: null,
+  channelLongestDelay: null,
+  payeeChannelHeld: null,
+  payeeChannelLimit: null,
   perPaymentLimit: null,
   payeePerPaymentLimit: null,
   hourlyLimit: null,

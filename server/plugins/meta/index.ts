@@ -152,10 +152,11 @@ const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
           addresses: relayers,
         },
         networks: await networks(),
-        rules: RULES.map(({ name, codes, field }) => ({
+        rules: RULES.map(({ name, codes, field, otherFields }) => ({
           name,
           codes: [...codes],
           field: field ?? null,
+          ...(otherFields && { otherFields: [...otherFields] }),
         })),
         last24h: { ...counts, volume: formatAtomic(volumeAtomic) },
       };

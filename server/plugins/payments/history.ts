@@ -5,7 +5,7 @@ import { type PageOf, type PageRequest, readPage, toPage } from "../../core/pagi
 import { ApiError, ERRORS, type ErrorCode } from "../../errors.ts";
 import type { Payment, PaymentFilters } from "../../schemas/payments.ts";
 import { evaluate, policyOf } from "../guardrails/explain.ts";
-import { siteChange } from "../guardrails/rules.ts";
+import { channelNeeds, siteChange } from "../guardrails/rules.ts";
 import { readSnapshot } from "../guardrails/store.ts";
 import { presentEvidence } from "./evidence.ts";
 import type { PaymentFilter, PaymentRow } from "./store.ts";
@@ -80,6 +80,7 @@ function decision(row: PaymentRow): Pick<Payment, "denial" | "trace"> {
       suggestion: ERRORS[row.denialCode as ErrorCode].help,
       policy: policyOf(snapshot, evaluation.rule),
       ...siteChange(snapshot),
+      ...(evaluation.rule === "channels" && { needs: channelNeeds(snapshot) }),
       availableAt: time(row.policy.availableAt),
       nextReleaseAt: time(row.policy.nextReleaseAt),
     },

@@ -68,6 +68,7 @@ class AgentSelfAllowlistItem(TypedDict):
     dailyLimit: NotRequired[Optional[str]]
     perPaymentLimit: NotRequired[Optional[str]]
     expiresAt: NotRequired[Optional[str]]
+    channelHeld: NotRequired[Optional[str]]
     createdAt: NotRequired[str]
     limits: NotRequired[AgentSelfAllowlistItemLimits]
 
@@ -96,6 +97,8 @@ class AgentSelf(TypedDict):
     perPaymentLimit: Optional[str]
     fetch: Literal["any", "sites"]
     expiresAt: Optional[str]
+    channelHeld: str
+    channelDelay: int
     allowlist: List[AgentSelfAllowlistItem]
     key: AgentSelfKey
 
@@ -271,6 +274,12 @@ class PaymentDenialPolicy(TypedDict):
     requested: str
 
 
+class PaymentDenialNeeds(TypedDict):
+    channelHeld: NotRequired[str]
+    channelDelay: NotRequired[int]
+    payeeChannelHeld: NotRequired[str]
+
+
 class PaymentDenial(TypedDict):
     code: str
     suggestion: str
@@ -278,6 +287,7 @@ class PaymentDenial(TypedDict):
     site: NotRequired[str]
     expectedPayee: NotRequired[str]
     seenPayee: NotRequired[str]
+    needs: NotRequired[PaymentDenialNeeds]
     availableAt: Optional[str]
     nextReleaseAt: Optional[str]
 
@@ -386,6 +396,12 @@ class PaymentSummaryDenialPolicy(TypedDict):
     requested: str
 
 
+class PaymentSummaryDenialNeeds(TypedDict):
+    channelHeld: NotRequired[str]
+    channelDelay: NotRequired[int]
+    payeeChannelHeld: NotRequired[str]
+
+
 class PaymentSummaryDenial(TypedDict):
     code: str
     suggestion: str
@@ -393,6 +409,7 @@ class PaymentSummaryDenial(TypedDict):
     site: NotRequired[str]
     expectedPayee: NotRequired[str]
     seenPayee: NotRequired[str]
+    needs: NotRequired[PaymentSummaryDenialNeeds]
     availableAt: Optional[str]
     nextReleaseAt: Optional[str]
 

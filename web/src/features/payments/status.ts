@@ -9,6 +9,8 @@ export const KINDS: Record<string, string> = {
   incoming: "Received",
 };
 
+type ChannelNeeds = NonNullable<NonNullable<Payment["denial"]>["needs"]>;
+
 interface StatusLabel {
   label: string;
   color: MantineColor;
@@ -99,6 +101,12 @@ const LIMITS: Readonly<Record<string, string>> = {
   payee_limit_exceeded: "this payee's daily limit",
 };
 
+/** Where a deposit would have been too much. */
+const CHANNELS: Readonly<Record<string, string>> = {
+  channel_limit_exceeded: "in payment channels",
+  payee_channel_limit_exceeded: "in payment channels to this payee",
+};
+
 const REASONS: Readonly<Record<string, string>> = {
   payee_expired: "The permission to pay this payee had expired.",
   recipient_not_allowed: "The payee is not on the allowlist.",
@@ -122,15 +130,27 @@ export function explainDenial({ denial, amount }: Payment): string {
   const { code, policy } = denial;
   const usdc = (value: string): string => (/^\d/.test(value) ? `${formatUsdc(value)} USDC` : value);
   const payment = `The payment of ${usdc(amount)} exceeded the`;
+  const price = `The payment of ${usdc(policy.requested)} exceeded the`;
   if (LIMITS[code] !== undefined)
     return `${payment} ${usdc(policy.remaining)} left of ${LIMITS[code]} of ${usdc(policy.limit)}.`;
   if (code === "per_payment_limit_exceeded")
-    return `${payment} limit of ${usdc(policy.limit)} per payment.`;
+    return `${price} limit of ${usdc(policy.limit)} per payment.`;
   if (code === "payee_per_payment_limit_exceeded")
-    return `${payment} limit of ${usdc(policy.limit)} per payment to this payee.`;
+    return `${price} limit of ${usdc(policy.limit)} per payment to this payee.`;
   if (code === "payment_rate_exceeded")
     return `The agent had already made its ${policy.limit} payments in that hour.`;
+  if (CHANNELS[code] !== undefined)
+    return `The payment needed a deposit of ${usdc(policy.requested)}, with ${usdc(policy.spent)} of ${usdc(policy.limit)} held ${CHANNELS[code]}.`;
+  if (code === "channel_not_allowed") return channelReason(denial.needs ?? {});
   return REASONS[code] ?? denial.suggestion;
+}
+
+function channelReason({ channelHeld, payeeChannelHeld }: ChannelNeeds): string {
+  if (channelHeld !== undefined)
+    return "You have not allowed this agent to pay through payment channels.";
+  return payeeChannelHeld === undefined
+    ? "The payment channel can keep unspent money for longer than you allow."
+    : "You allow no payment channel to this payee.";
 }
 
 /** An error code as a heading. */

@@ -3,6 +3,7 @@ import type { ReactNode } from "react";
 import { Link } from "react-router";
 import type { Agent, Payment } from "../../lib/wire.ts";
 import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
+import { AllowChannels } from "./AllowChannels.tsx";
 import { AllowPayee } from "./AllowPayee.tsx";
 import { entryFor } from "./limit-behind.ts";
 import { RaiseLimit } from "./RaiseLimit.tsx";
@@ -33,6 +34,10 @@ function Fix({ agent, payment }: FixProps): ReactNode {
     case "payee_limit_exceeded":
     case "payee_per_payment_limit_exceeded":
       return <RaiseLimit agent={agent} payment={payment} />;
+    case "channel_not_allowed":
+    case "channel_limit_exceeded":
+    case "payee_channel_limit_exceeded":
+      return <AllowChannels agent={agent} payment={payment} />;
     case "agent_paused":
     case "agent_expired":
     case "payee_expired":

@@ -1,7 +1,6 @@
 import { NativeSelect, TextInput } from "@mantine/core";
 import type { ReactNode } from "react";
 import type { Field } from "../../../../packages/rules/src/fields.ts";
-import type { Choice } from "../../../../packages/rules/src/kinds.ts";
 import { AmountInput } from "../../components/AmountInput.tsx";
 import { SHOW } from "../../lib/orders/terms.ts";
 import { ExpiryField } from "./ExpiryField.tsx";
@@ -18,8 +17,29 @@ interface SettingFieldProps {
 export function SettingField({ field, value, error, onChange }: SettingFieldProps): ReactNode {
   const { kind, label, help, required } = field;
   const placeholder = required === true ? "5.00" : capitalized(kind.text(kind.unset, SHOW));
+  if (kind.offers) {
+    // A value that is not offered is one that a request set.
+    const values = [...new Set([...kind.offers.map(String), value])];
+    const data = values.map((offer) => {
+      const read = kind.readWire(kind.readTyped(offer));
+      return { value: offer, label: read.ok ? capitalized(kind.text(read.value, SHOW)) : offer };
+    });
+    return (
+      <NativeSelect
+        label={label}
+        description={help}
+        value={value}
+        error={error}
+        onChange={(event) => {
+          onChange(event.currentTarget.value);
+        }}
+        data={data}
+      />
+    );
+  }
   switch (kind.name) {
     case "amount":
+    case "held":
       return (
         <AmountInput
           label={label}
@@ -33,21 +53,6 @@ export function SettingField({ field, value, error, onChange }: SettingFieldProp
       );
     case "time":
       return <ExpiryField label={label} value={value} error={error} onChange={onChange} />;
-    case "choice":
-      return (
-        <NativeSelect
-          label={label}
-          description={help}
-          value={value}
-          onChange={(event) => {
-            onChange(event.currentTarget.value);
-          }}
-          data={Object.entries((kind as Choice<string>).choices).map(([choice, text]) => ({
-            value: choice,
-            label: capitalized(text),
-          }))}
-        />
-      );
     default: {
       const isCount = kind.name === "count";
       return (

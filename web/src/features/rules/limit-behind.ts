@@ -39,6 +39,8 @@ export function entryFor(
 /** The limit that refused a payment, with its current value; undefined where another rule refused it. */
 export function limitBehind(agent: Agent, payment: Payment): LimitBehind | undefined {
   const amount = atomic(payment.amount);
+  // Through a payment channel the price may be above the amount.
+  const price = payment.denial ? atomic(payment.denial.policy.requested) : amount;
   const money = (limit: string | null): bigint | null => (limit === null ? null : atomic(limit));
   const title = "Raise the limit";
   const ofAgent = (
@@ -49,7 +51,7 @@ export function limitBehind(agent: Agent, payment: Payment): LimitBehind | undef
   ): LimitBehind => ({
     name,
     now: money(now),
-    needed: amount + (used === null ? 0n : atomic(used.spent) + atomic(used.reserved)),
+    needed: used === null ? price : amount + atomic(used.spent) + atomic(used.reserved),
     raise: (to) => changeRules(agent, { [field]: to }, { title }),
   });
   const entry = entryFor(agent, payment);
@@ -61,7 +63,7 @@ export function limitBehind(agent: Agent, payment: Payment): LimitBehind | undef
     entry && {
       name,
       now: money(entry[field]),
-      needed: amount + (used ? atomic(used.spent) + atomic(used.reserved) : 0n),
+      needed: used ? amount + atomic(used.spent) + atomic(used.reserved) : price,
       raise: (to) => {
         const { address, label, site } = entry;
         const payee: AllowlistDraft = { address, label, site, [field]: to };

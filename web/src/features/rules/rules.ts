@@ -37,15 +37,18 @@ export type RulesDraft = Record<AgentFieldName, string> & {
 
 export type RulesErrors = Partial<Record<keyof RulesDraft, string>>;
 
-/** The text of a setting in the form. */
-const typedOf = (wire: Wire | undefined): string => (wire == null ? "" : String(wire));
+/** The text of a setting in the form. A choice and a required setting always have a value. */
+function typedOf({ kind, required }: Field, wire: Wire | undefined): string {
+  const unset = kind.wire(kind.unset);
+  if (kind.offers === undefined && (wire ?? unset) === unset && !required) return "";
+  return wire === undefined && required ? "" : String(wire ?? unset);
+}
 const drafts = <N extends string>(fields: readonly Field[], wire: object): Record<N, string> =>
   Object.fromEntries(
-    fields.map(({ name, kind }) => {
-      // A choice always has a value.
-      const unset = kind.column === "text" && kind.unset !== null ? kind.wire(kind.unset) : "";
-      return [name, typedOf((wire as Record<string, Wire | undefined>)[name] ?? unset)];
-    }),
+    fields.map((field) => [
+      field.name,
+      typedOf(field, (wire as Record<string, Wire | undefined>)[field.name]),
+    ]),
   ) as Record<N, string>;
 
 export const EMPTY_RULES: RulesDraft = {
@@ -71,18 +74,18 @@ export const rulesOf = (agent: Agent): RulesDraft => ({
   })),
 });
 
-/** The API's form of a typed setting; null means that it is not set. */
-function wireOf({ kind }: Field, typed: string): Wire {
+/** The API's form of a typed setting; an empty one is not set. Null for a required one that is missing. */
+export function wireOf({ kind, required }: Field, typed: string): Wire {
   const text = typed.trim();
-  if (text === "") return null;
-  return kind.readTyped(kind.name === "amount" ? canonical(text) : text);
+  if (text === "") return required ? null : kind.wire(kind.unset);
+  return kind.readTyped(kind.unit === "Atomic" ? canonical(text) : text);
 }
 
 const typedIn = (draft: object, { name }: Field): string =>
   (draft as Record<string, string | undefined>)[name] ?? "";
 
 /** What is wrong with a typed setting; undefined if it can be read. */
-function faultOf(field: Field, draft: object): string | undefined {
+export function faultOf(field: Field, draft: object): string | undefined {
   const wire = wireOf(field, typedIn(draft, field));
   return wire === null || field.kind.readWire(wire).ok ? undefined : field.kind.hint;
 }
