@@ -282,11 +282,24 @@ t.test("channels: none by default, more by a document of version 2, less at once
 t.test("an owner reads why a channel was refused, and what to sign", async (t) => {
   const agent = await createAgent(service, owner, { allowlist: [{ address: payee, site }] });
   const facts = {
-    ...{ status: "active", expired: false, refusal: null, allowed: true, maxAmount: null },
-    ...{ requested: "1000", price: "2000", perPaymentLimit: null },
-    ...{ limit: "10000000", spent: "0", reserved: "0", balance: "10", outstanding: "0" },
-    ...{ channelDeposit: "20000", channelHeld: "5", channelLimit: "0" },
-    ...{ channelDelay: "604800", channelLongestDelay: "86400" },
+    status: "active",
+    expired: false,
+    refusal: null,
+    allowed: true,
+    maxAmount: null,
+    requested: "1000",
+    price: "2000",
+    perPaymentLimit: null,
+    limit: "10000000",
+    spent: "0",
+    reserved: "0",
+    balance: "10",
+    outstanding: "0",
+    channelDeposit: "20000",
+    channelHeld: "5",
+    channelLimit: "0",
+    channelDelay: "604800",
+    channelLongestDelay: "86400",
   };
   await sql.query(
     `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, denial_code, policy)
@@ -301,8 +314,13 @@ t.test("an owner reads why a channel was refused, and what to sign", async (t) =
       code: "channel_not_allowed",
       suggestion: /sign `channelHeld`/,
       policy: {
-        ...{ rule: "channels", window: "held", limit: "0", spent: "0.000005" },
-        ...{ reserved: "0", remaining: "0", requested: "0.02" },
+        rule: "channels",
+        window: "held",
+        limit: "0",
+        spent: "0.000005",
+        reserved: "0",
+        remaining: "0",
+        requested: "0.02",
       },
       needs: { channelHeld: "0.020005", channelDelay: 604_800 },
     },

@@ -275,7 +275,7 @@ t.test("a payment through a channel is refused by the same rule in SQL", async (
     }),
     { numRuns: runsOf(1_500) },
   );
-  const expected = [
+  const expected = new Set<string | null>([
     null,
     ...OF_CHANNELS,
     "price_exceeds_max",
@@ -284,6 +284,6 @@ t.test("a payment through a channel is refused by the same rule in SQL", async (
     "payee_per_payment_limit_exceeded",
     "daily_limit_exceeded",
     "insufficient_funds",
-  ];
-  t.same([...seen].toSorted(), expected.toSorted());
+  ]);
+  t.same(seen, expected);
 });

@@ -1,5 +1,6 @@
 // Goal: an owner can do everything from the first visit to the archived agent in the browser, against the real service and chain.
 import { readFile } from "node:fs/promises";
+import type { Locator } from "playwright-core";
 import t, { type Test } from "tap";
 import { parseAbi, type Address } from "viem";
 import { AGENT_FIELDS } from "../../packages/rules/src/fields.ts";
@@ -7,6 +8,7 @@ import { testAccount } from "../helpers/chain.ts";
 import { downloadBy, openPage } from "../helpers/browser.ts";
 import { nameRecoveryWallet, signIn } from "../helpers/owner.ts";
 import { injectWallet } from "./injected-wallet.ts";
+import { picture } from "./pictures.ts";
 import { scriptedSeller } from "../x402-client/scripted-seller.ts";
 import { formatUsdc } from "../../web/src/lib/money.ts";
 import { asAgent, confirmWithDemoWallet, DEMO_OWNER, signInAsSecond, webWorld } from "./world.ts";
@@ -278,6 +280,91 @@ t.test("the whole story", async (t) => {
     const csv = await readFile(await download.path(), "utf8");
     t.equal(csv.trim().split("\n").length, 4, "a heading and three blocked payments");
     t.match(csv, "daily_limit_exceeded");
+  });
+
+  await step("a refused payment channel is allowed with one signature", async (t) => {
+    const [, , agentId] = new URL(page.url()).pathname.split("/");
+    const payeeLimits = page.getByRole("group", { name: "Limits of Weather API" });
+    const save = (name: string) => page.getByRole("button", { name, exact: true }).press("Enter");
+    await page.getByRole("link", { name: "Rules" }).click();
+    await page.getByRole("button", { name: "Limits of Weather API" }).click();
+    await payeeLimits.getByLabel("Held in channels").fill("0");
+    await save("Save changes");
+    await page.getByText("The rules are saved and apply now.").waitFor();
+    // As a payment through a channel of a week's delay leaves it.
+    await world.database.pool.query(
+      `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, url, denial_code, policy)
+       VALUES ($1, 'pay_channel', 'x402', 'blocked', $2, $3, $4, 1000, 'https://news.example/today', 'channel_not_allowed', $5)`,
+      [
+        agentId,
+        chain.chainId,
+        chain.usdc.toLowerCase(),
+        PAYEE.address.toLowerCase(),
+        {
+          status: "active",
+          expired: false,
+          refusal: null,
+          allowed: true,
+          maxAmount: null,
+          perPaymentLimit: null,
+          requested: "1000",
+          limit: "40000000",
+          spent: "0",
+          reserved: "0",
+          balance: "1000000",
+          outstanding: "0",
+          channelDeposit: "20000",
+          channelHeld: "0",
+          channelLimit: "0",
+          channelDelay: "604800",
+          channelLongestDelay: "86400",
+          payeeChannelHeld: "0",
+          payeeChannelLimit: "0",
+        },
+      ],
+    );
+    await page.goto(`${world.baseUrl}/agents/${agentId}?payment=pay_channel`);
+    const drawer = page.getByRole("dialog");
+    await drawer
+      .getByText("You have not allowed this agent to pay through payment channels.")
+      .waitFor();
+    const [inAll, delay, toPayee] = [
+      "Held in payment channels",
+      "Withdraw delay of channels",
+      "Held in channels",
+    ].map((label) => drawer.getByLabel(label, { exact: true })) as [Locator, Locator, Locator];
+    t.equal(await inAll.inputValue(), "0.02");
+    t.equal(await delay.inputValue(), "604800");
+    t.equal(await toPayee.inputValue(), "0.02");
+    await picture(page, "channel-refused");
+    const allow = drawer.getByRole("button", { name: "Allow channels" });
+    await inAll.fill("0.01");
+    await allow.click();
+    await drawer.getByText("This payment needs at least 0.02 USDC.").waitFor();
+    await inAll.fill("1.5");
+    await allow.click();
+    await confirmWithDemoWallet(page, "1.50 USDC", "7 days");
+    await drawer.getByText("The payment channel is now allowed.").waitFor();
+    await page.keyboard.press("Escape");
+    await page.getByText("At most 1.50 USDC lies unspent in payment channels").waitFor();
+
+    await page.getByRole("link", { name: "Rules" }).click();
+    const [held, longest] = [
+      page.getByLabel("Held in payment channels"),
+      page.getByLabel("Withdraw delay of channels"),
+    ];
+    await held.waitFor();
+    t.equal(await held.inputValue(), "1.5", "the limits are shown where one is set");
+    t.equal(await longest.locator("option:checked").innerText(), "7 days");
+    await page.getByRole("button", { name: "Limits of Weather API" }).click();
+    t.equal(await payeeLimits.getByLabel("Held in channels").inputValue(), "0.02");
+    await picture(page, "channel-rules", true);
+    await longest.selectOption("1 hour");
+    await held.fill("");
+    await page.getByText("Tighter limits apply immediately, without your wallet.").waitFor();
+    await save("Save changes");
+    await page.getByText("The rules are saved and apply now.").waitFor();
+    t.equal(await held.inputValue(), "");
   });
 
   await step("the agent requests approval for one payment, and may make it once", async (t) => {
