@@ -17,8 +17,14 @@ import {
 } from "../../web/src/lib/money.ts";
 import { niceTicks } from "../../web/src/lib/ticks.ts";
 import { formatAgo, formatUntil } from "../../web/src/lib/time.ts";
-import type { Agent, Limits } from "../../web/src/lib/wire.ts";
+import type { Agent, Limits, Payment } from "../../web/src/lib/wire.ts";
 import { siweMessage } from "../../web/src/lib/wallet/siwe.ts";
+import { explainDenial } from "../../web/src/features/payments/status.ts";
+import {
+  allowChannel,
+  channelFault,
+  channelNeeds,
+} from "../../web/src/features/rules/channels-behind.ts";
 import { parseAllowlist } from "../../web/src/features/rules/parse-allowlist.ts";
 import {
   checkRules,
@@ -134,6 +140,77 @@ t.test("rules are described as they are, and only changes are sent", async (t) =
     perPaymentLimit: null,
     allowlist: [{ address: payee.address, label: "Weather API" }],
   });
+});
+
+t.test("a refused payment channel: its reason, and one request that allows it", async (t) => {
+  const [payee, other] = [testAccount(1).address, testAccount(2).address];
+  const entry = { address: payee, label: "Shop", site: "https://shop.example" };
+  const agent = {
+    name: "a",
+    dailyLimit: "5",
+    channelHeld: "0",
+    channelDelay: 86_400,
+    fetch: "any",
+    allowlist: [
+      { ...entry, channelHeld: "0" },
+      { address: other, label: "", site: "", channelHeld: null },
+    ],
+  } as unknown as Agent;
+  const refused = (code: string, needs: object, numbers: object = {}) =>
+    ({
+      amount: "0.001",
+      recipient: payee,
+      x402: { url: "https://shop.example/data" },
+      denial: { code, needs, suggestion: "?", policy: { requested: "0.02", ...numbers } },
+    }) as unknown as Payment;
+  const all = { channelHeld: "0.5", channelDelay: 604_800, payeeChannelHeld: "0.25" };
+  const payment = refused("channel_not_allowed", all);
+  t.same(
+    channelNeeds(agent, payment).map(({ name, least }) => [name, least]),
+    Object.entries(all).map(([name, least]) => [name, String(least)]),
+  );
+  t.same(allowChannel(agent, payment, { channelHeld: "1" }), {
+    channelHeld: "1",
+    channelDelay: 604_800,
+    allowlist: [
+      { ...entry, channelHeld: "0.25" },
+      { address: other, label: "" },
+    ],
+  });
+  const enough = { ...agent, channelHeld: "0.5", channelDelay: 700_000 };
+  t.same(allowChannel(enough, payment, {}), {
+    allowlist: [
+      { ...entry, channelHeld: "0.25" },
+      { address: other, label: "" },
+    ],
+  });
+  const unlimited = { ...enough, allowlist: [{ ...agent.allowlist[1], address: payee }] } as Agent;
+  t.same(channelNeeds(unlimited, payment), [], "meanwhile the settings allow it");
+  const [need] = channelNeeds(agent, payment);
+  if (!need) throw new Error("none");
+  t.equal(channelFault(need, "0.5"), undefined);
+  t.equal(channelFault(need, "0.499999"), "This payment needs at least 0.50 USDC.");
+  t.equal(channelFault(need, ""), "This payment needs at least 0.50 USDC.");
+  t.match(channelFault(need, "x"), /Enter an amount/);
+
+  t.match(explainDenial(payment), /not allowed this agent to pay through payment channels/);
+  const { payeeChannelHeld, channelDelay } = all;
+  for (const [needs, text] of [
+    [{ payeeChannelHeld, channelDelay }, "You allow no payment channel to this payee."],
+    [{ channelDelay }, "The payment channel can keep unspent money for longer than you allow."],
+  ] as const)
+    t.equal(explainDenial(refused("channel_not_allowed", needs)), text);
+  const numbers = { spent: "0.09", limit: "0.1" };
+  t.equal(
+    explainDenial(refused("payee_channel_limit_exceeded", {}, numbers)),
+    "The payment needed a deposit of 0.02 USDC, with 0.09 USDC of 0.10 USDC held in payment channels to this payee.",
+  );
+  // The price of a payment through a channel may be above what it adds to the ceiling.
+  const above = refused("per_payment_limit_exceeded", {}, { limit: "0.01" });
+  t.equal(
+    explainDenial(above),
+    "The payment of 0.02 USDC exceeded the limit of 0.01 USDC per payment.",
+  );
 });
 
 t.test("the sign-in message is a valid EIP-4361 message", async (t) => {

@@ -5,8 +5,8 @@ import type { Agent, Payment } from "../../lib/wire.ts";
 import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 import { AllowChannels } from "./AllowChannels.tsx";
 import { AllowPayee } from "./AllowPayee.tsx";
-import { entryFor } from "./limit-behind.ts";
 import { RaiseLimit } from "./RaiseLimit.tsx";
+import { entryFor } from "./rules.ts";
 import { SignNewPayee } from "./SignNewPayee.tsx";
 
 interface FixProps {

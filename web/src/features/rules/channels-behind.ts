@@ -2,8 +2,7 @@ import { AGENT_FIELDS, type Field, PAYEE_FIELDS } from "../../../../packages/rul
 import type { Wire } from "../../../../packages/rules/src/kinds.ts";
 import { isSamePayee, SHOW } from "../../lib/orders/terms.ts";
 import type { Agent, AgentChanges, Payment } from "../../lib/wire.ts";
-import { entryFor } from "./limit-behind.ts";
-import { faultOf, requestFor, rulesOf, wireOf } from "./rules.ts";
+import { entryFor, faultOf, requestFor, rulesOf, wireOf } from "./rules.ts";
 
 /** A setting that does not allow the payment channel of a refused payment. */
 interface ChannelNeed {

@@ -1,8 +1,7 @@
 import { atomic } from "../../lib/money.ts";
-import { isSamePayee } from "../../lib/orders/terms.ts";
 import type { Agent, AgentChanges, Payment } from "../../lib/wire.ts";
 import { allowPayee, changeRules } from "./api.ts";
-import type { AllowlistDraft } from "./rules.ts";
+import { type AllowlistDraft, entryFor } from "./rules.ts";
 
 interface LimitBehind {
   name: string;
@@ -17,23 +16,6 @@ interface Used {
   limit: string;
   spent: string;
   reserved: string;
-}
-
-/**
- * The allowlist entry that applies to a payment: its payee's entry for the site, or the one for all sites.
- */
-export function entryFor(
-  agent: Agent,
-  { recipient, x402 }: Payment,
-): Agent["allowlist"][number] | undefined {
-  if (recipient === null) return undefined;
-  const url = x402?.url ?? "";
-  const sites = URL.canParse(url) ? [new URL(url).origin, ""] : [""];
-  return sites
-    .map((site) =>
-      agent.allowlist.find((entry) => isSamePayee(entry, { address: recipient, site })),
-    )
-    .find((entry) => entry !== undefined);
 }
 
 /** The limit that refused a payment, with its current value; undefined where another rule refused it. */

@@ -12,6 +12,7 @@ import { canonical, formatUsdc, parseUsdc } from "../../lib/money.ts";
 import {
   type Change,
   diffTerms,
+  isSamePayee,
   loosens,
   NO_TERMS,
   payeeConditions,
@@ -22,12 +23,29 @@ import {
   termsWith,
 } from "../../lib/orders/terms.ts";
 import { plural } from "../../lib/plural.ts";
-import type { Agent, AgentChanges, NewAgent } from "../../lib/wire.ts";
+import type { Agent, AgentChanges, NewAgent, Payment } from "../../lib/wire.ts";
 
 /** A payee as the form edits it; empty means none. */
 export type AllowlistDraft = { address: string; label: string } & Partial<
   Record<"site" | PayeeFieldName, string>
 >;
+
+/**
+ * The allowlist entry that applies to a payment: its payee's entry for the site, or the one for all sites.
+ */
+export function entryFor(
+  agent: Agent,
+  { recipient, x402 }: Payment,
+): Agent["allowlist"][number] | undefined {
+  if (recipient === null) return undefined;
+  const url = x402?.url ?? "";
+  const sites = URL.canParse(url) ? [new URL(url).origin, ""] : [""];
+  return sites
+    .map((site) =>
+      agent.allowlist.find((entry) => isSamePayee(entry, { address: recipient, site })),
+    )
+    .find((entry) => entry !== undefined);
+}
 
 /** The values of settings as typed; empty means that a setting is not set. */
 export type RulesDraft = Record<AgentFieldName, string> & {
