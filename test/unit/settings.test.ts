@@ -398,6 +398,28 @@ t.test("which value allows more, and which refuses a payment", async (t) => {
   t.equal(TIME.refuses?.(5n, payment), true, "it has ended");
   t.equal(TIME.refuses?.(6n, payment), false);
   t.equal(TIME.refuses?.(null, payment), false);
+  for (const kind of [HELD, OPTIONAL_HELD]) {
+    t.equal(kind.refuses?.(0n, payment), false, "a payment without a channel");
+    for (const [limit, depositAtomic, refused] of [
+      [0n, 0n, true],
+      [0n, 1n, true],
+      [1n, 0n, false],
+      [1n, 1n, false],
+      [1n, 2n, true],
+    ] as const)
+      t.equal(
+        kind.refuses?.(limit, { ...payment, depositAtomic }),
+        refused,
+        `a deposit of ${depositAtomic}, and a limit of ${limit}`,
+      );
+  }
+  t.equal(OPTIONAL_HELD.refuses?.(null, { ...payment, depositAtomic: 9n }), false);
+  t.equal(DURATION.refuses?.(900n, payment), false, "a payment without a channel");
+  for (const [withdrawDelaySeconds, refused] of [
+    [900n, false],
+    [901n, true],
+  ] as const)
+    t.equal(DURATION.refuses?.(900n, { ...payment, withdrawDelaySeconds }), refused);
 });
 
 t.test("which change of status, payees and sites allows more", async (t) => {
