@@ -2,6 +2,7 @@
  * The one reader of the environment, by the table in core/configuration.ts. `loadConfig` validates everything at once
  * and throws one `ConfigError` that lists every problem, so that an operator can fix them together.
  */
+import { hexToBytes } from "viem";
 import { readFileSync } from "node:fs";
 import { compile } from "@fastify/proxy-addr";
 import type { StaticDecode, TObject, TProperties } from "typebox";
@@ -166,6 +167,10 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     "MASTER_KEYS is set beside CUSTODY_SOCKET: only the custody process may have master keys",
   );
   refuse(
+    hasCustody && isSet("CHANNEL_KEYS"),
+    "CHANNEL_KEYS is set beside CUSTODY_SOCKET: only the custody process may have these keys",
+  );
+  refuse(
     masterKeys.length > 0 && !masterKeys.some(({ kid }) => kid === masterKeyActive),
     `MASTER_KEY_ACTIVE names "${masterKeyActive}", which is not in MASTER_KEYS`,
   );
@@ -213,6 +218,8 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     relayerPrivateKeys: env.RELAYER_PRIVATE_KEYS,
     /** Signs claims and refunds of payment channels for merchants. */
     receiverAuthorizerKey: env.RECEIVER_AUTHORIZER_KEY,
+    /** They sign vouchers of agents' channels, the first for new ones. */
+    channelKeys: env.CHANNEL_KEYS.map((key) => hexToBytes(key)),
     /** Keys of gas-paying accounts (relayers) in a KMS. */
     relayerKmsKeys: env.RELAYER_KMS_KEYS,
     /** The socket of the custody process, which holds the master keys. */

@@ -120,6 +120,16 @@ export const ERRORS = {
     "Payment challenge used before",
     "A payment of this wallet has already answered this challenge. Nothing was signed. Request a new challenge; if the seller repeats it, choose another seller.",
   ),
+  channel_busy: define(
+    503,
+    "Payment channel in use",
+    "The agent's other requests to this seller use the payment channel, which serves one at a time. Nothing was signed. Retry.",
+  ),
+  channel_distrusted: define(
+    403,
+    "Seller broke a payment channel's rules",
+    "This seller reported charges that do not fit what was signed, so its channel is being closed and no other is opened. Pay it in another way, or choose another seller.",
+  ),
   url_blocked: define(
     403,
     "URL not allowed",

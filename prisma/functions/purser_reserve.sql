@@ -12,7 +12,7 @@
 --
 -- p_request has the members that are read first; nullable members may be missing.
 -- outcome: reserved | blocked | allowed (dry run) | denied (dry run) | replay | running | key_reused | canceled | unauthorized
--- | clock_apart | held | not_found.
+-- | clock_apart | held | busy (another payment has the channel) | not_found.
 CREATE FUNCTION purser_reserve(p_request JSONB) RETURNS TABLE (
   outcome TEXT, code TEXT, payment_id TEXT, valid_before BIGINT, decided_at TIMESTAMPTZ, snapshot JSONB,
   status_code INTEGER, response TEXT
@@ -44,6 +44,10 @@ DECLARE
   v_denial_key UUID;
   v_hour_start TIMESTAMPTZ;
   v_gas JSONB;
+  -- A payment through a channel (purser_channel). Otherwise the growth is the amount.
+  v_through RECORD;
+  v_growth NUMERIC;
+  v_channel JSONB := '{}';
 BEGIN
   SELECT * INTO ask FROM jsonb_to_record(p_request) AS j (
     agent_id TEXT, payment_id TEXT, api_key_id TEXT, kind TEXT, chain_id BIGINT, asset TEXT, payee TEXT, site TEXT,
@@ -51,7 +55,7 @@ BEGIN
     balance NUMERIC, balance_block BIGINT, request_id TEXT, memo TEXT, url TEXT, listing_id TEXT,
     requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, joins BOOLEAN, heard TEXT, is_maximum BOOLEAN,
     call TEXT, dry_run BOOLEAN, head_time BIGINT, gas_hold NUMERIC,
-    gas_floor NUMERIC);
+    gas_floor NUMERIC, channel JSONB, deposit_id TEXT, busy_seconds INTEGER);
   IF ask.dry_run THEN
     SELECT * INTO v_agent FROM agents a WHERE a.id = ask.agent_id;
   ELSE
@@ -163,9 +167,30 @@ BEGIN
          COALESCE(sum(o.amount) FILTER (WHERE o.counted AND o.created_at > v_month.after_at), 0) AS month,
          purser_outstanding(ask.agent_id, ask.chain_id, ask.balance_block) AS wallet
     INTO v_open FROM payments o WHERE o.agent_id = ask.agent_id AND o.outstanding;
+  v_growth := ask.amount;
+  IF ask.channel IS NOT NULL THEN
+    SELECT * INTO v_through FROM purser_channel(
+      v_agent, ask.channel, ask.amount, ask.balance - v_open.wallet, v_payee.channel_held);
+    IF NOT ask.dry_run AND (v_through.channel).busy_until > v_now THEN
+      outcome := 'busy';
+      payment_id := (v_through.channel).busy_payment;
+      RETURN NEXT;
+      RETURN;
+    END IF;
+    IF v_refusal IS NULL AND v_through.is_distrusted THEN
+      v_refusal := 'channel_distrusted';
+    END IF;
+    v_growth := v_through.growth;
+    v_channel := jsonb_strip_nulls(jsonb_build_object(
+      'price', ask.amount::text, 'channelDeposit', v_through.needed::text, 'channelHeld', v_through.held::text,
+      'channelLimit', v_agent.channel_held::text, 'channelDelay', ask.channel->>'withdraw_delay',
+      'channelLongestDelay', v_agent.channel_delay::text,
+      'payeeChannelHeld', CASE WHEN v_payee.channel_held IS NOT NULL THEN v_through.payee_held::text END,
+      'payeeChannelLimit', v_payee.channel_held::text));
+  END IF;
   v_expired := v_agent.expires_at IS NOT NULL AND v_agent.expires_at <= v_now;
   code := purser_first_refusal(
-    p_status => v_agent.status, p_expired => v_expired, p_refusal => v_refusal, p_requested => ask.amount,
+    p_status => v_agent.status, p_expired => v_expired, p_refusal => v_refusal, p_requested => v_growth,
     p_max_amount => ask.max_amount, p_allowed => v_allowed,
     p_expected_payee => v_site->>'expectedPayee', p_bound => v_site ? 'payeeSites', p_payee_expired => v_payee.expires_at <= v_now,
     p_per_payment => v_agent.per_payment_limit, p_payee_per_payment => v_payee.per_payment_limit,
@@ -174,9 +199,15 @@ BEGIN
     p_limit => v_agent.daily_limit, p_window_sum => v_sum,
     p_weekly => v_agent.weekly_limit, p_week_sum => v_week.amount,
     p_monthly => v_agent.monthly_limit, p_month_sum => v_month.amount,
-    p_balance => ask.balance, p_outstanding => v_open.wallet);
-  snapshot := jsonb_build_object(
-    'status', v_agent.status, 'expired', v_expired, 'refusal', v_refusal, 'requested', ask.amount::text,
+    p_balance => ask.balance, p_outstanding => v_open.wallet,
+    p_price => (v_channel->>'price')::numeric, p_channel_deposit => (v_channel->>'channelDeposit')::numeric,
+    p_channel_held => (v_channel->>'channelHeld')::numeric, p_channel_limit => (v_channel->>'channelLimit')::numeric,
+    p_channel_delay => (v_channel->>'channelDelay')::numeric,
+    p_channel_longest_delay => (v_channel->>'channelLongestDelay')::numeric,
+    p_payee_channel_held => (v_channel->>'payeeChannelHeld')::numeric,
+    p_payee_channel_limit => (v_channel->>'payeeChannelLimit')::numeric);
+  snapshot := v_channel || jsonb_build_object(
+    'status', v_agent.status, 'expired', v_expired, 'refusal', v_refusal, 'requested', v_growth::text,
     'maxAmount', ask.max_amount::text, 'allowed', v_allowed, 'perPaymentLimit', v_agent.per_payment_limit::text,
     'limit', v_agent.daily_limit::text, 'spent', (v_sum - v_open.day)::text, 'reserved', v_open.day::text,
     'balance', ask.balance::text, 'outstanding', v_open.wallet::text) || COALESCE(v_site, '{}');
@@ -219,6 +250,16 @@ BEGIN
     snapshot := snapshot || (v_gas - 'code');
   END IF;
 
+  IF ask.channel IS NOT NULL AND code IS NULL THEN
+    -- What is signed: the voucher, on the evidence of the one before it, and the deposit.
+    snapshot := snapshot || jsonb_build_object('channel', jsonb_strip_nulls(jsonb_build_object(
+      'id', (v_through.channel).id, 'salt', (v_through.channel).salt, 'ceiling', v_through.ceiling::text,
+      'balance', v_through.balance::text,
+      'charged', (v_through.channel).charged::text, 'before', (v_through.channel).ceiling::text,
+      'voucher', '0x' || encode((v_through.channel).voucher, 'hex'),
+      'deposit', NULLIF(v_through.deposit, 0)::text,
+      'depositId', CASE WHEN v_through.deposit > 0 THEN ask.deposit_id END)));
+  END IF;
   IF ask.dry_run THEN
     outcome := CASE WHEN code IS NULL THEN 'allowed' ELSE 'denied' END;
     RETURN NEXT;
@@ -256,6 +297,7 @@ BEGIN
     END IF;
   ELSE
     outcome := 'reserved';
+    ask.amount := v_growth;
     valid_before := COALESCE(valid_before, purser_valid_before(ask.valid_seconds, ask.head_time));
     UPDATE agents a SET window_sum = v_sum + ask.amount, window_tail_at = v_edge, unsummed = a.unsummed + 1
      WHERE a.id = ask.agent_id;
@@ -266,6 +308,21 @@ BEGIN
     END IF;
     IF v_permit.id IS NOT NULL THEN
       PERFORM purser_use_permit(v_permit.id, ask.payment_id);
+    END IF;
+    IF ask.channel IS NOT NULL THEN
+      INSERT INTO channels AS c (agent_id, id, chain_id, asset, receiver, receiver_authorizer, withdraw_delay, signer, salt,
+        busy_payment, busy_until, url, created_at)
+      VALUES (ask.agent_id, (v_through.channel).id, ask.chain_id, ask.asset, ask.payee,
+        (v_through.channel).receiver_authorizer, (v_through.channel).withdraw_delay, (v_through.channel).signer,
+        (v_through.channel).salt, ask.payment_id, v_now + ask.busy_seconds * interval '1 second', ask.url, v_now)
+      ON CONFLICT (agent_id, id) DO UPDATE
+         SET busy_payment = EXCLUDED.busy_payment, busy_until = EXCLUDED.busy_until, url = EXCLUDED.url;
+      IF v_through.deposit > 0 THEN
+        INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, api_key_id, request_id,
+          url, valid_before, channel_id, created_at, updated_at)
+        VALUES (ask.agent_id, ask.deposit_id, 'deposit', 'reserved', ask.chain_id, ask.asset, ask.payee,
+          v_through.deposit, ask.api_key_id, ask.request_id, ask.url, valid_before, (v_through.channel).id, v_now, v_now);
+      END IF;
     END IF;
   END IF;
   IF cardinality(v_windows) > 0 THEN
@@ -279,12 +336,13 @@ BEGIN
   END IF;
   INSERT INTO payments AS p (agent_id, id, kind, status, chain_id, asset, counterparty, amount, memo, api_key_id,
     request_id, denial_code, denial_key, policy, url, listing_id, requirement, nonce, valid_before, gas_hold,
-    maximum, created_at, updated_at)
+    maximum, channel_id, ceiling, created_at, updated_at)
   VALUES (ask.agent_id, ask.payment_id, ask.kind, outcome, ask.chain_id, ask.asset, ask.payee, ask.amount, ask.memo,
     ask.api_key_id, ask.request_id, code, v_denial_key, snapshot, ask.url, ask.listing_id, ask.requirement,
-    CASE WHEN code IS NULL THEN COALESCE(v_permit.permit_nonce, ask.nonce) END, valid_before,
+    CASE WHEN code IS NULL AND ask.channel IS NULL THEN COALESCE(v_permit.permit_nonce, ask.nonce) END, valid_before,
     CASE WHEN code IS NULL THEN coalesce(ask.gas_hold, 0) ELSE 0 END,
-    CASE WHEN ask.is_maximum THEN ask.amount END, v_now, v_now)
+    CASE WHEN ask.is_maximum THEN ask.amount END, snapshot->'channel'->>'id', (snapshot->'channel'->>'ceiling')::numeric,
+    v_now, v_now)
   ON CONFLICT (agent_id, denial_key) WHERE denial_key IS NOT NULL DO UPDATE
      SET repeats = p.repeats + 1, policy = EXCLUDED.policy, updated_at = EXCLUDED.updated_at
   RETURNING p.id INTO payment_id;

@@ -21,6 +21,11 @@ BEGIN
     FROM payments p JOIN agents a ON a.id = p.agent_id
    WHERE p.agent_id = p_agent_id AND p.id = p_payment_id AND p.gas_hold > 0;
   PERFORM purser_restore_permit(p_agent_id, p_payment_id);
+  -- A payment through a channel frees it, and its deposit goes with it.
+  UPDATE channels SET busy_payment = NULL, busy_until = '-infinity' WHERE agent_id = p_agent_id AND busy_payment = p_payment_id;
+  PERFORM purser_void_unsigned(d.agent_id, d.id, p_failure_code, p_failure_detail)
+    FROM payments p JOIN payments d ON d.agent_id = p.agent_id AND d.id = p.policy->'channel'->>'depositId'
+   WHERE p.agent_id = p_agent_id AND p.id = p_payment_id AND d.status = 'reserved';
   RETURN true;
 END;
 $$;

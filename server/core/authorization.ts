@@ -82,6 +82,15 @@ export type SchemeTerms =
       readonly claims: readonly ChannelClaim[];
       readonly claimSignature?: Hex;
     }
+  /** Not a payment: what is left in a channel of ours goes back to its payer, after the channel's delay. */
+  | {
+      readonly scheme: "channel-withdraw";
+      readonly step: "begin" | "finish";
+      readonly channelId: Hex;
+      readonly config: ChannelConfig;
+      /** The one account that may send it: the channel's payerAuthorizer. */
+      readonly facilitator: Address;
+    }
   /** Not a payment: an ERC-20 allowance. `to` is the spender contract, `value` the amount. */
   | {
       readonly scheme: "allowance";
@@ -89,12 +98,16 @@ export type SchemeTerms =
       readonly count: string;
     };
 
-/** What a facilitator sends for the receiver of channels. It is stored as a settlement, and is no payment. */
-export const RECEIVERS_ORDERS = [
+/** What is sent for either side of channels. It is stored as a settlement, and is no payment. */
+export const CHANNEL_ORDERS = [
   "channel-claim",
   "channel-settle",
   "channel-refund",
+  "channel-withdraw",
 ] as const satisfies readonly SchemeTerms["scheme"][];
+
+export const isChannelOrder = (terms: SchemeTerms | null | undefined): boolean =>
+  terms != null && (CHANNEL_ORDERS as readonly string[]).includes(terms.scheme);
 
 /**
  * Permit2 keeps its own nonces, shared by all its spenders, so the prefix keeps them apart from the token's. A token

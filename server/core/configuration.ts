@@ -213,6 +213,13 @@ const KEYS = {
       who: "an operator whose merchants leave claims to this facilitator.",
     },
   ),
+  CHANNEL_KEYS: setting(readPrivateKeys, {
+    default: "",
+    secret: true,
+    meaning:
+      "The accounts that sign the vouchers of agents' payment channels, and pay the gas of withdrawals from them; comma separated, the first for new channels. Without one, agents use no channels. Keep a key while a channel names it ([keys](../operations/keys.md)).",
+    who: "an operator whose agents pay through channels.",
+  }),
   CUSTODY_SOCKET: setting(
     formed("an absolute path of at most 100 bytes, which is all that some systems allow", (path) =>
       /^\/[^\0]+$/.test(path) && Buffer.byteLength(path) <= 100 ? path : undefined,
@@ -361,6 +368,7 @@ export const CUSTODY_KEYS: readonly string[] = [
   "RPC_URL",
   "MASTER_KEYS",
   "MASTER_KEY_ACTIVE",
+  "CHANNEL_KEYS",
   "CUSTODY_SOCKET",
 ];
 

@@ -71,18 +71,65 @@ function accountOf(address: Address, signDigest: (digest: Uint8Array) => Promise
     sign: ({ hash }) => signHash(hash),
     signMessage: ({ message }) => signHash(hashMessage(message)),
     signTypedData: (typedData) => signHash(hashTypedData(typedData)),
-    signTransaction: async (transaction, { serializer = serialize } = {}) => {
-      const signature = parseEcdsa(await signHash(keccakOfHex(await serializer(transaction))));
-      if (!signature) throw new Error("a checked signature is none");
-      const [r, s] = [signature.hex.slice(2, 66), signature.hex.slice(66, 130)];
-      return serializer(transaction, {
-        r: `0x${r}`,
-        s: `0x${s}`,
-        yParity: signature.yParity,
-      });
+    signTransaction: async (transaction, { serializer = serialize } = {}) =>
+      serializer(transaction, partsOf(await signHash(keccakOfHex(await serializer(transaction))))),
+  });
+}
+
+function partsOf(signed: Hex): Signature {
+  const signature = parseEcdsa(signed);
+  if (!signature) throw new Error("a checked signature is none");
+  const [r, s] = [signature.hex.slice(2, 66), signature.hex.slice(66, 130)];
+  return { r: `0x${r}`, s: `0x${s}`, yParity: signature.yParity };
+}
+
+/** Its signer sees the transaction and not only its hash, and signs nothing else. */
+export function transactionAccount(
+  address: Address,
+  signTransaction: (transaction: PlainTransaction) => Promise<Hex>,
+): LocalAccount {
+  const refuse = async (): Promise<Hex> => {
+    throw new Error(`${address} signs only transactions`);
+  };
+  return toAccount({
+    address: getAddress(address),
+    signMessage: refuse,
+    signTypedData: refuse,
+    signTransaction: async (transaction) => {
+      const { chainId, nonce, gas, maxFeePerGas, maxPriorityFeePerGas, to } = transaction;
+      const fees = { maxFeePerGas, maxPriorityFeePerGas };
+      if (!chainId || nonce === undefined || !gas || !to || !isPriced(fees))
+        throw new Error("a transaction of this account is not complete");
+      const plain = {
+        ...fees,
+        chainId,
+        nonce,
+        gas,
+        to,
+        value: transaction.value ?? 0n,
+        data: transaction.data ?? "0x",
+      };
+      return serialize({ ...plain, type: "eip1559" }, partsOf(await signTransaction(plain)));
     },
   });
 }
+
+interface PlainTransaction {
+  chainId: number;
+  nonce: number;
+  gas: bigint;
+  maxFeePerGas: bigint;
+  maxPriorityFeePerGas: bigint;
+  to: Address;
+  value: bigint;
+  data: Hex;
+}
+
+const isPriced = (fees: {
+  maxFeePerGas: bigint | undefined;
+  maxPriorityFeePerGas: bigint | undefined;
+}): fees is { maxFeePerGas: bigint; maxPriorityFeePerGas: bigint } =>
+  fees.maxFeePerGas !== undefined && fees.maxPriorityFeePerGas !== undefined;
 
 /**
  * Serializes like viem, which converts each byte of the calldata to hex digits and back. A plain EIP-1559

@@ -67,6 +67,7 @@ const SecretsSchema = Type.Object({
   faucetPrivateKey: PrivateKey,
   demoOwnerPrivateKey: PrivateKey,
   receiverAuthorizerKey: PrivateKey,
+  channelKey: PrivateKey,
 });
 
 export type Secrets = Static<typeof SecretsSchema>;
@@ -99,8 +100,9 @@ export async function loadSecrets(dataDir: string): Promise<Secrets> {
 const writeSecrets = (path: string, secrets: Secrets): Promise<void> =>
   writeFileAtomic(path, `${JSON.stringify(secrets, null, 2)}\n`, 0o600);
 
-const newerSecrets = (): Pick<Secrets, "receiverAuthorizerKey"> => ({
+const newerSecrets = (): Pick<Secrets, "receiverAuthorizerKey" | "channelKey"> => ({
   receiverAuthorizerKey: generatePrivateKey(),
+  channelKey: generatePrivateKey(),
 });
 
 function makeSecrets(): Secrets {

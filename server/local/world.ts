@@ -31,6 +31,7 @@ export interface LocalWorld {
   demoOwnerPrivateKey: `0x${string}`;
   /** Signs for merchants with payment channels. */
   receiverAuthorizerKey: `0x${string}`;
+  channelKey: `0x${string}`;
   /** See LocalChain.lostFromBlock. */
   lostFromBlock?: number;
   stop(): Promise<void>;
@@ -65,6 +66,7 @@ export async function startLocalWorld(options: LocalWorldOptions): Promise<Local
       faucetPrivateKey: secrets.faucetPrivateKey,
       demoOwnerPrivateKey: secrets.demoOwnerPrivateKey,
       receiverAuthorizerKey: secrets.receiverAuthorizerKey,
+      channelKey: secrets.channelKey,
       stop,
     };
   } catch (error) {
@@ -123,7 +125,7 @@ async function startChain(
     dataDir,
     chainId: options.chainId ?? LOCAL_CHAIN_ID,
     admin: privateKeyToAddress(secrets.faucetPrivateKey),
-    senders: relayerPrivateKeys.map((key) => privateKeyToAddress(key)),
+    senders: [...relayerPrivateKeys, secrets.channelKey].map((key) => privateKeyToAddress(key)),
     onProgress: options.onProgress,
   });
   stops.push(() => chain.stop());
@@ -176,6 +178,8 @@ export function withFacts(config: Config, world: WorldFacts): Config {
     networks: [reachable(first), ...others.map(reachable)],
     relayerPrivateKeys: world.relayerPrivateKeys,
     receiverAuthorizerKey: config.receiverAuthorizerKey ?? hexToBytes(world.receiverAuthorizerKey),
+    channelKeys:
+      config.channelKeys.length > 0 ? config.channelKeys : [hexToBytes(world.channelKey)],
     masterKeys: keys.masterKeys,
     masterKeyActive: keys.masterKeyActive,
     // Faucet and demo wallet exist only with play money.

@@ -4,6 +4,7 @@ import { askingForApproval } from "./approvals.ts";
 import {
   AddressOutput,
   Amount,
+  Hex32,
   joinedAnswer,
   NetworkId,
   Nullable,
@@ -106,6 +107,15 @@ export const X402FetchAnswer = Type.Object({
   paid: Type.Boolean(),
   amountPaid: Amount,
   txHash: Nullable(TxHash),
+  channel: Type.Optional(
+    Type.Object(
+      { id: Hex32, balance: Amount, charged: Amount },
+      {
+        description:
+          "Paid through this payment channel, without a transaction: what is in its escrow, and what the seller has charged in all",
+      },
+    ),
+  ),
   text: Type.Optional(
     Type.String({
       description:

@@ -77,6 +77,7 @@ const RELAYED: Readonly<Record<string, Relaying & Pick<Facilitated, "diagnosisCa
   "channel-claim": orders.claim,
   "channel-settle": orders.settle,
   "channel-refund": orders.refund,
+  "channel-withdraw": orders.withdraw,
 } satisfies Record<SchemeTerms["scheme"], Relaying>;
 
 /** The schemes of stored authorizations with terms that this release can relay. */

@@ -164,6 +164,8 @@ export interface Relaying {
   planTransfer(authorization: SignedAuthorization): TransferPlan;
   /** Who is paid in the end, where the money goes to a contract first: the payee of its gas budget. */
   payeeOf?(authorization: Authorization): Address;
+  /** The contract that takes the money from the payer, if it is not the one that gets it. Lower case. */
+  readonly collector?: Address;
   /** Undefined if the contract accepts a cancellation only from the payer. */
   cancelCall?(key: Pick<SettlementKey, "asset" | "from" | "nonce">, signature: Hex): ContractCall;
   stateCall(ref: AuthorizationRef): ContractCall;

@@ -188,6 +188,7 @@ const STATUSES: Record<number, string[]> = {
     "url_blocked",
     "origin_not_allowed",
     "challenge_already_used",
+    "channel_distrusted",
   ],
   404: ["not_found"],
   409: [

@@ -44,6 +44,9 @@ export interface TestApp {
 /** One random master key per test process. */
 const MASTER_KEY = randomBytes(32).toString("base64");
 
+/** Signs vouchers of agents' channels. */
+export const CHANNEL_KEY = `0x${randomBytes(32).toString("hex")}`;
+
 /** Gas budgets that a load test with thousands of payments does not reach. */
 export const AMPLE_GAS = Object.keys(GAS_BUDGET)
   .map((name) => `${name}=1000000`)
@@ -66,6 +69,7 @@ export function testEnvironment(options: {
     NETWORKS: `eip155:${options.chain.chainId}`,
     RELAYER_PRIVATE_KEYS: options.chain.relayerPrivateKey,
     MASTER_KEYS: `test:${MASTER_KEY}`,
+    ...(options.env?.["CUSTODY_SOCKET"] === undefined && { CHANNEL_KEYS: CHANNEL_KEY }),
     LOG_LEVEL: "info",
     WORKERS: "1",
     ...options.env,

@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { inspect } from "node:util";
 import type { Pool } from "pg";
 import type { Test } from "tap";
-import { parseAbi, type Address, type Hex } from "viem";
+import { parseAbi, type Address, type Hex, type LocalAccount } from "viem";
 import { privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { HeadWatcher } from "../../server/infra/chain/heads.ts";
 import { ChainRpc } from "../../server/infra/chain/rpc.ts";
@@ -32,7 +32,7 @@ export interface TestEngineOptions {
   wsUrls?: string[];
   relayerPrivateKeys?: Hex[];
   /** Instead of `relayerPrivateKeys`: accounts with remote keys. */
-  signers?: RunningEngineDeps["signers"];
+  signers?: readonly LocalAccount[];
   confirmations?: number;
   inclusionDepth?: number;
   maxFeeGwei?: number;
@@ -113,11 +113,12 @@ export async function startEngine(
   const engine = new RunningEngine({
     pool,
     connectionString: options.databaseUrl,
-    signers:
+    signers: (
       options.signers ??
       (options.relayerPrivateKeys ?? [options.chain.relayerPrivateKey]).map((key) =>
         privateKeyToAccount(key),
-      ),
+      )
+    ).map((account) => ({ account })),
     timings,
     gasCapPerItem: options.gasCapPerItem ?? 300_000n,
     forcedCancelsPerDay: 3n,

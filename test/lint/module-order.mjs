@@ -44,8 +44,11 @@ function serverRoom(path) {
   return rank.has(top) ? top : undefined;
 }
 
-/** The payloads of this scheme are not all payments: a module of its own reads them. */
-const CHANNELS = "server/schemes/batch-settlement/index.ts";
+/** The payloads of this scheme are not all payments: a module of its own reads them, and custody signs them. */
+const CHANNELS = new Map([
+  ["server/schemes/batch-settlement/index.ts", ["channels"]],
+  ["server/schemes/batch-settlement/paying.ts", ["custody", "channels", "x402-client"]],
+]);
 
 /** What the server and the web app share: pure, and not published. */
 const SHARED = "packages/rules/src/";
@@ -68,7 +71,7 @@ function serverFault(from, to) {
       : "Of the packages the server takes only the sources of the paywall and of the rules.";
   const room = serverRoom(from);
   const other = serverRoom(to);
-  const isOwnScheme = room === "channels" && to === CHANNELS;
+  const isOwnScheme = CHANNELS.get(to)?.includes(room) === true;
   if (other === "schemes" && room !== "schemes" && !SEAM.has(to) && !isOwnScheme)
     return "A scheme is known to server/schemes/index.ts alone; ask its interface.";
   if (to.startsWith("web/")) return "The server knows nothing of the web app.";

@@ -36,8 +36,16 @@ const facts = fc.record({
   status: fc.constantFrom("active", "active", "active", "paused"),
   expired: fc.oneof({ weight: 4, arbitrary: fc.constant(false) }, fc.constant(true)),
   refusal: fc.constantFrom<
-    "listing_mismatch" | "url_blocked" | "challenge_already_used" | undefined
-  >(undefined, undefined, undefined, "listing_mismatch", "url_blocked", "challenge_already_used"),
+    "listing_mismatch" | "url_blocked" | "challenge_already_used" | "channel_distrusted" | undefined
+  >(
+    undefined,
+    undefined,
+    undefined,
+    "listing_mismatch",
+    "url_blocked",
+    "challenge_already_used",
+    "channel_distrusted",
+  ),
   requested: amount,
   maxAmount: fc.option(amount, { nil: undefined }),
   allowed: fc.oneof({ weight: 4, arbitrary: fc.constant(true) }, fc.constant(false)),
@@ -106,6 +114,7 @@ const ONE_FAULT: Record<Exclude<DenialCode, (typeof OF_CHANNELS)[number]>, Parti
   listing_mismatch: { refusal: "listing_mismatch" },
   url_blocked: { refusal: "url_blocked" },
   origin_not_allowed: { fetch: "sites", site: "https://b.example" },
+  channel_distrusted: { refusal: "channel_distrusted" },
   challenge_already_used: { refusal: "challenge_already_used" },
   price_exceeds_max: { maxAmount: 1n },
   recipient_not_allowed: { allowed: false },

@@ -152,7 +152,8 @@ t.test("a condition of the caller excludes offers", async (t) => {
 });
 
 const REASONS: [string, Partial<OfferedTerms>, RegExp][] = [
-  ["scheme", { scheme: "batch-settlement" }, /^scheme "batch-settlement" is not supported$/],
+  ["scheme", { scheme: "subscription" }, /^scheme "subscription" is not supported$/],
+  ["channel", { scheme: "batch-settlement" }, /no key for payment channels/],
   ["facilitator", { scheme: "upto" }, /^extra\.facilitatorAddress /],
   ["network", { network: "eip155:1" }, /^network "eip155:1" is not configured here$/],
   ["asset", { asset: OTHER }, /^asset "0x90F7\w+" is not its USDC$/],

@@ -50,6 +50,7 @@ const facts: fc.Arbitrary<Snapshot> = fc
       "url_blocked",
       "origin_not_allowed",
       "challenge_already_used",
+      "channel_distrusted",
     ),
     payeeExpired: often<boolean | undefined>(undefined, false, true),
     price: fc.option(upTo(16), { nil: undefined, freq: 2 }),

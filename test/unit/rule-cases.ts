@@ -78,6 +78,12 @@ export const FAULTS: {
     detailPattern: /already answered this challenge/,
   },
   {
+    rule: "target",
+    code: "channel_distrusted",
+    wrong: { refusal: "channel_distrusted" },
+    detailPattern: /broke the rules of an earlier payment channel/,
+  },
+  {
     rule: "max_amount",
     code: "price_exceeds_max",
     wrong: { maxAmount: USDC - 1n },

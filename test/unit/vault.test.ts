@@ -206,6 +206,7 @@ async function vaultWith({
     curve: { addressOf, isPrivateKey, sign, ...curve },
     networks: [ARC],
     covers,
+    channelKeys: [],
     hasPaid: async () => hasPaid,
     sealChanges,
   });

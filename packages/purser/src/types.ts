@@ -219,6 +219,15 @@ export type FetchResult = {
   amountPaid: string;
   /** Transaction hash */
   txHash: string | null;
+  /** Paid through this payment channel, without a transaction: what is in its escrow, and what the seller has charged in all */
+  channel?: {
+    /** 32 bytes in hex */
+    id: string;
+    /** USDC as a decimal string, at most 6 decimals */
+    balance: string;
+    /** USDC as a decimal string, at most 6 decimals */
+    charged: string;
+  };
   /** The target's content (untrusted) if it is text and not JSON: decoded with its declared charset, without a byte order mark */
   text?: string;
   /** The target's content (untrusted) if it is JSON: as a value, with its numbers unchanged; null: no content */

@@ -52,6 +52,8 @@ export interface KeyHolder {
   status: "active" | "paused" | "archived";
   /** sites: x402-fetch may only request its payees' sites. */
   fetch: "any" | "sites";
+  /** Its owner allows money in payment channels. */
+  usesChannels: boolean;
   expiresAt: Date | null;
 }
 
@@ -72,7 +74,8 @@ const SHARED = { maxBatch: 64, maxInFlight: 2 };
 const HOLDER = `k.id AS "apiKeyId", k.revoked_at IS NOT NULL AS revoked,
                 coalesce(k.last_used_at < now() - interval '1 minute', true) AS "isUseStale",
                 a.id, a.owner_id AS "ownerId", a.name, a.wallet_address AS "walletAddress",
-                a.network, a.status, a.fetch_scope AS fetch, a.expires_at AS "expiresAt"`;
+                a.network, a.status, a.fetch_scope AS fetch, a.channel_held > 0 AS "usesChannels",
+                a.expires_at AS "expiresAt"`;
 /** The query of every agent request: by the unique index of the hash, prepared once per connection. */
 const BY_KEY = {
   name: "api-key-holders",

@@ -22,6 +22,7 @@ import { snapshot, VoucherChecker } from "./check.ts";
 import { ChannelOrders, type ReceiverAuthorizer } from "./orders.ts";
 import { ChannelStates } from "./states.ts";
 import { claimsOf, isMerchants } from "./store.ts";
+import walletPlugin from "./wallet-plugin.ts";
 
 /** The contract may be deployed while this process runs. */
 const LOOK_EVERY_MS = 60_000;
@@ -130,6 +131,8 @@ export default fp(
           : undefined,
     };
     facilitator.addScheme(scheme);
+
+    await app.register(walletPlugin, { states: (chainId: number) => states.get(chainId) });
   },
   { name: "channels", dependencies: ["facilitator"] },
 );

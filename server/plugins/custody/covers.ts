@@ -26,6 +26,7 @@ import {
   type RulesInForce,
 } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
+import { growthOf, type ChannelOrder } from "../../schemes/batch-settlement/paying.ts";
 import { columnsText, payeeText } from "./columns.ts";
 import {
   CustodyError,
@@ -173,6 +174,23 @@ export class Covers {
     if (wanted.deadline > wallet.nowSeconds + MAX_PERMIT_SECONDS)
       throw new CustodyError("this allowance could be granted too late, so it is not signed");
     return { wallet, value };
+  }
+
+  /**
+   * Returns the wallet if the policy in force covers this voucher, and the deposit that comes with it: the growth of the
+   * ceiling is a payment to the receiver, and channels are allowed with this deposit and this withdraw delay.
+   */
+  async checkChannel(agentId: string, order: ChannelOrder, site: string): Promise<Sealed> {
+    const { receiver, withdrawDelay } = order.config;
+    const paidAt = { agentId, payee: receiver, site };
+    const { wallet, verified } = await this.#policyOf(await this.load(paidAt), paidAt);
+    const channel = {
+      depositAtomic: order.deposit?.amount ?? 0n,
+      withdrawDelaySeconds: BigInt(withdrawDelay),
+    };
+    const authorization = { to: receiver, value: growthOf(order) };
+    assertCovered(wallet, verified, { authorization, site, channel });
+    return wallet;
   }
 
   /** Returns the wallet if the policy in force allows payments to this payee at this site; nothing is paid. */
@@ -388,13 +406,19 @@ function assertCovered(
   {
     authorization,
     site,
-  }: { authorization: Pick<Authorization, "to" | "value">; site: string | undefined },
+    channel,
+  }: {
+    authorization: Pick<Authorization, "to" | "value">;
+    site: string | undefined;
+    channel?: Pick<PaymentFacts, "depositAtomic" | "withdrawDelaySeconds">;
+  },
 ): void {
   const payment = {
     payee: authorization.to,
     valueAtomic: authorization.value,
     nowSeconds,
     ...(site === undefined ? {} : { site }),
+    ...channel,
   };
   if (verified.rules.status !== "active" || !verified.judge(payment).covered)
     throw changedMeanwhile();

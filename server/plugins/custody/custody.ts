@@ -4,12 +4,14 @@
  */
 import { isKeysUnavailable } from "../../infra/kms.ts";
 import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
-import type { Address, Hex } from "viem";
+import type { Address, Hex, LocalAccount } from "viem";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
 import { assertKnown, versionFor } from "../../core/orders.ts";
 import { refusingUnknownVersion } from "../../core/policy-version.ts";
 import { rulesDigest, type RulesInForce } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
+import { transactionAccount } from "../../infra/relayer-signer.ts";
+import type { ChannelSignatures } from "../../schemes/batch-settlement/paying.ts";
 import type { Db } from "../../infra/db/prisma.ts";
 import type { Cover } from "./covers.ts";
 import { CustodyError, NotSignedFor, type SealedWallet } from "./envelope.ts";
@@ -126,6 +128,25 @@ export class Custody {
   /** Cancels an unused authorization of this wallet. */
   signCancel(...args: VaultArguments<"signCancel">): Promise<Hex> {
     return this.#deps.vault.signCancel(...args);
+  }
+
+  /** The accounts that sign vouchers, the first for new channels; none if this service has no channels. */
+  channelSigners(): Promise<Address[]> {
+    return this.#deps.vault.channelSigners();
+  }
+
+  /** The same, as accounts that pay gas. */
+  async channelAccounts(): Promise<LocalAccount[]> {
+    const { vault } = this.#deps;
+    const signers = await vault.channelSigners();
+    return signers.map((signer) =>
+      transactionAccount(signer, (transaction) => vault.signWithdrawal(signer, transaction)),
+    );
+  }
+
+  /** The voucher of a request that is paid through a channel, and its deposit, if the owner's signature covers them. */
+  signVoucher(...args: VaultArguments<"signVoucher">): Promise<ChannelSignatures> {
+    return this.#withAlarm(args[0], () => this.#deps.vault.signVoucher(...args));
   }
 
   /** Proves to a site which wallet sends the request, and nothing else (sign-in-with-x). */

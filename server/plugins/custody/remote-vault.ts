@@ -1,6 +1,6 @@
 /** The client of the custody process (process.ts) over its socket. If a call fails, no signature was received. */
 import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
-import type { Hex } from "viem";
+import type { Address, Hex } from "viem";
 import type { Authorization, SignedAuthorization } from "../../core/authorization.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { parseEcdsa, recoverSigner } from "../../core/signatures.ts";
@@ -8,6 +8,7 @@ import type { Timings } from "../../core/timings.ts";
 import type { ApiError } from "../../errors.ts";
 import { keysUnavailable } from "../../infra/kms.ts";
 import type { SocketClient } from "../../infra/private-socket.ts";
+import { ownVoucher, type ChannelSignatures } from "../../schemes/batch-settlement/paying.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
 import type { Cover } from "./covers.ts";
 import type { KeyNames, KeyVault, SiteSignInRequest } from "./key-vault.ts";
@@ -101,6 +102,22 @@ export class RemoteVault implements KeyVault {
 
   signCancel(...args: VaultArguments<"signCancel">): Promise<Hex> {
     return this.#call("signCancel", ...args);
+  }
+
+  channelSigners(): Promise<Address[]> {
+    return this.#call("channelSigners");
+  }
+
+  signWithdrawal(...args: VaultArguments<"signWithdrawal">): Promise<Hex> {
+    return this.#call("signWithdrawal", ...args);
+  }
+
+  async signVoucher(...args: VaultArguments<"signVoucher">): Promise<ChannelSignatures> {
+    const signed = await this.#call("signVoucher", ...args);
+    const [, order] = args;
+    if (!ownVoucher(order, { ceiling: order.ceiling, voucher: signed.voucher }))
+      throw this.#away("signVoucher was answered with another signature");
+    return signed;
   }
 
   async signIn(args: SiteSignInRequest): Promise<SIWxPayload | undefined> {

@@ -27,6 +27,11 @@ const Text = Type.String();
 const ChainId = Type.Integer({ minimum: 0 });
 /** The JSON here has bigints and bytes (`encode`); JSON Schema has no type for either. */
 const Whole = Type.Refine(Type.Unknown(), (value) => typeof value === "bigint");
+/** An amount of the channel contract. Larger ones have no encoding. */
+const Amount = Type.Refine(
+  Type.Unknown(),
+  (value) => typeof value === "bigint" && value >= 0n && value < 2n ** 128n,
+);
 const Bytes = Type.Refine(
   Type.Unknown(),
   (value) => value instanceof Uint8Array && value.length <= 8_192,
@@ -98,6 +103,32 @@ const SignedAuthorization = Type.Object({
   ...Authorization.properties,
   signature: Signature,
 });
+const Channel = Type.Object({
+  payer: Address,
+  payerAuthorizer: Address,
+  receiver: Address,
+  receiverAuthorizer: Address,
+  token: Address,
+  withdrawDelay: Type.Integer({ minimum: 0 }),
+  salt: Hash,
+});
+const ChannelOrder = Type.Object({
+  chainId: ChainId,
+  config: Channel,
+  ceiling: Amount,
+  before: Type.Optional(Type.Object({ ceiling: Amount, voucher: Signature })),
+  deposit: Type.Optional(Type.Object({ amount: Amount, validBefore: Whole, salt: Hash })),
+});
+const ChannelTransaction = Type.Object({
+  chainId: ChainId,
+  nonce: Type.Integer({ minimum: 0 }),
+  gas: Whole,
+  maxFeePerGas: Whole,
+  maxPriorityFeePerGas: Whole,
+  to: Address,
+  value: Whole,
+  data: Hex,
+});
 const Purpose = Type.String({ maxLength: 200 });
 
 type Method = keyof KeyVault;
@@ -157,6 +188,12 @@ const CALLS: Record<Method, { args: TSchema[]; result: TSchema }> = {
       }),
     ],
     result: Signature,
+  },
+  channelSigners: { args: [], result: Type.Array(Address) },
+  signWithdrawal: { args: [Address, ChannelTransaction], result: Signature },
+  signVoucher: {
+    args: [Name, ChannelOrder, Text],
+    result: Type.Object({ voucher: Signature, deposit: OrNull(Signature) }),
   },
   signIn: {
     args: [Type.Object({ agentId: Name, url: Text, payee: Address, challenge: Text })],

@@ -10,6 +10,15 @@ import type {
 import { loosens, rulesDigest, type Rules, type RulesInForce } from "../../core/rules.ts";
 import { rulesOfPolicy } from "../../core/orders.ts";
 import {
+  depositDigestOf,
+  depositOf,
+  isWithdrawCall,
+  ownVoucher,
+  voucherDigestOf,
+  type ChannelOrder,
+  type ChannelSignatures,
+} from "../../schemes/batch-settlement/paying.ts";
+import {
   allowanceOf,
   paymentSchemeOf,
   permitDigest,
@@ -31,7 +40,10 @@ import {
 import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
 import type { Cover, Covers, PaidAt, Sealed } from "./covers.ts";
 import { createSecretBox, type SecretBox } from "./secret-box.ts";
+import { keccakOfHex } from "../../core/keccak.ts";
+import { serialize } from "../../infra/relayer-signer.ts";
 import type {
+  ChannelTransaction,
   HeldWallet,
   KeyNames,
   KeyVault,
@@ -56,6 +68,8 @@ interface VaultDeps {
   curve: Curve;
   networks: readonly NetworkFacts[];
   covers: Covers;
+  /** They sign the vouchers of channels, and withdraw what is left in them. The first is used for new channels. */
+  channelKeys: readonly Uint8Array[];
   /** Whether this payee has collected a payment of this agent at this site. */
   hasPaid(paidAt: PaidAt): Promise<boolean>;
   /** Undefined if the caller is in this process, which has verified the change of a seal. */
@@ -236,6 +250,51 @@ export class Vault implements KeyVault {
     return { ...allowanceOf(wanted), signature: await this.#sign(wallet, permitDigest(wanted)) };
   }
 
+  async channelSigners(): Promise<Address[]> {
+    return this.#deps.channelKeys.map((key) => this.#deps.curve.addressOf(key));
+  }
+
+  /**
+   * Such a transaction returns money to the wallet that a channel is of, so it needs no signature of an owner. The account
+   * signs no other, except one that uses up a nonce.
+   */
+  async signWithdrawal(signer: Address, transaction: ChannelTransaction): Promise<Hex> {
+    const { to, value, data } = transaction;
+    const isOwnNonce = to.toLowerCase() === signer && data === "0x";
+    if (value !== 0n || !(isOwnNonce || isWithdrawCall({ to, data })))
+      throw new CustodyError("an account of channels signs only withdrawals from channels");
+    const hash = keccakOfHex(serialize({ ...transaction, type: "eip1559" }));
+    return this.#deps.curve.sign(Buffer.from(hash.slice(2), "hex"), this.#channelKey(signer));
+  }
+
+  /**
+   * The voucher of a request that is paid through a channel, and the deposit that it needs, if the owner's signature covers
+   * both. How far the ceiling grows is shown by the voucher before it, which only the channel's key can have signed.
+   * Vouchers have a key of their own, which also withdraws what is left: the wallet then needs no coins for gas.
+   */
+  async signVoucher(
+    agentId: string,
+    order: ChannelOrder,
+    site: string,
+  ): Promise<ChannelSignatures> {
+    const { config, before } = order;
+    const network = this.#networkOf({ chainId: order.chainId, asset: config.token });
+    // A voucher for no more than the one before lets the seller claim nothing new: a refund needs one.
+    const isNoMore = before && order.ceiling <= before.ceiling && !order.deposit;
+    const wallet = isNoMore
+      ? await this.#deps.covers.load({ agentId, payee: "", site: "" })
+      : await this.#deps.covers.checkChannel(agentId, order, site);
+    if (config.payer !== wallet.address)
+      throw new CustodyError(`the channel is not of the wallet of agent ${agentId}`);
+    if (before && !ownVoucher(order, before))
+      throw new CustodyError("the voucher before this one is not of this channel");
+    const key = this.#channelKey(config.payerAuthorizer);
+    const voucher = this.#deps.curve.sign(voucherDigestOf(order), key);
+    const deposit = depositOf(order);
+    if (!deposit) return { voucher, deposit: null };
+    return { voucher, deposit: await this.#sign(wallet, depositDigestOf(network, deposit)) };
+  }
+
   /** Cancels an unused authorization of this wallet, which needs no signature of the owner. */
   async signCancel(
     agentId: string,
@@ -263,6 +322,13 @@ export class Vault implements KeyVault {
     const wallet = await this.#deps.covers.checkSite(paidAt);
     const { hash, withSignature } = signInOf(facts, wallet.address);
     return withSignature(await this.#sign(wallet, Buffer.from(hash.slice(2), "hex")));
+  }
+
+  #channelKey(signer: Address): Uint8Array {
+    const { channelKeys, curve } = this.#deps;
+    const key = channelKeys.find((one) => curve.addressOf(one) === signer);
+    if (!key) throw new CustodyError(`CHANNEL_KEYS has no key of ${signer}`);
+    return key;
   }
 
   #sign(wallet: Sealed, hash: Uint8Array): Promise<Hex> {

@@ -34,6 +34,7 @@ export function vaultHere(app: Parts, { trustsCaller }: { trustsCaller: boolean 
     }),
     curve: { addressOf, isPrivateKey, sign },
     networks: config.networks,
+    channelKeys: config.channelKeys,
     covers: new Covers({
       ...orders,
       load: walletsOf(pool),

@@ -56,6 +56,8 @@ export class Guardrails {
         return keyInUse(row.outcome, row);
       case "canceled":
         return { kind: "canceled" };
+      case "busy":
+        return { kind: "channel_busy", paymentId: row.paymentId };
       case "unauthorized": {
         const error = unauthorized(row);
         return { kind: "denied", error, code: error.code, paymentId: null, liftable: false };

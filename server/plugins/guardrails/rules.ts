@@ -370,7 +370,8 @@ export type TargetCode =
   | "listing_mismatch"
   | "url_blocked"
   | "origin_not_allowed"
-  | "challenge_already_used";
+  | "challenge_already_used"
+  | "channel_distrusted";
 
 interface TargetFacts {
   /** A problem with the target: a listing whose terms changed, or a site that the agent may not fetch from. */
@@ -383,7 +384,13 @@ interface TargetFacts {
 
 const target = {
   name: "target",
-  codes: ["listing_mismatch", "url_blocked", "origin_not_allowed", "challenge_already_used"],
+  codes: [
+    "listing_mismatch",
+    "url_blocked",
+    "origin_not_allowed",
+    "challenge_already_used",
+    "channel_distrusted",
+  ],
   check: ({ refusal, confined, site }) => {
     switch (refusal) {
       case null:
@@ -392,6 +399,12 @@ const target = {
         return { refusal, detail: "The current terms differ from the listing." };
       case "challenge_already_used":
         return { refusal, detail: "A payment has already answered this challenge." };
+      case "channel_distrusted":
+        return {
+          refusal,
+          detail:
+            "The seller broke the rules of an earlier payment channel, which is being closed.",
+        };
       case "origin_not_allowed":
         return { refusal, detail: notAmongSites(site) };
       default:
@@ -848,6 +861,26 @@ export interface Snapshot
     GasFacts {
   /** The owner's approval of this one call: rules that it lifts do not refuse. */
   approval?: { id: string; nonce: Hex };
+  /** What an allowed payment through a channel signs. */
+  channel?: ReservedChannel;
+}
+
+/** As SQL returns it; amounts in atomic units. */
+export interface ReservedChannel {
+  id: Hex;
+  salt: Hex;
+  /** In escrow before a deposit that comes with the payment. */
+  balance: string;
+  /** What the receiver may claim of the channel in all. */
+  ceiling: string;
+  /** What it has charged so far. */
+  charged: string;
+  /** The highest ceiling signed so far, with its voucher. */
+  before: string;
+  voucher?: Hex;
+  /** Missing if the channel has enough. */
+  deposit?: string;
+  depositId?: string;
 }
 
 export type RuleName = (typeof ORDERED)[number]["name"];

@@ -28,6 +28,7 @@ type ReservationOutcome =
   | "unauthorized"
   | "clock_apart"
   | "held"
+  | "busy"
   | "not_found";
 
 export interface ReservationRow {
@@ -178,8 +179,26 @@ function reserveParams(request: ReserveRequest & { paymentId: string; dryRun: bo
     heard: idempotency?.joins?.deliveredKey,
     call: idempotency?.call,
     dry_run: request.dryRun,
+    ...channelParams(request),
   };
 }
+
+const channelParams = ({ channel, chainId, asset, to }: ReserveRequest) =>
+  channel && {
+    channel: {
+      id: channel.id,
+      salt: channel.salt,
+      signer: channel.signer,
+      chain_id: chainId,
+      asset: asset.toLowerCase(),
+      receiver: to?.toLowerCase(),
+      receiver_authorizer: channel.receiverAuthorizer,
+      withdraw_delay: channel.withdrawDelay,
+      min_deposit: channel.minDepositAtomic,
+    },
+    deposit_id: channel.depositId,
+    busy_seconds: channel.busySeconds,
+  };
 
 export function readSnapshot(stored: StoredSnapshot): Snapshot {
   return readFacts(stored);

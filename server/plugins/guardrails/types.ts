@@ -1,12 +1,36 @@
 /** Types of the guardrails: requests, facts and decisions. */
 import { createHash } from "node:crypto";
-import type { Address } from "viem";
+import type { Address, Hex } from "viem";
 import type { Nonce } from "../../core/authorization.ts";
 import { ExactJson } from "../../core/exact-json.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import type { DenialCode, PolicyNumbers, RuleName, Snapshot, TargetCode } from "./rules.ts";
 
-export type { DenialCode, Limits, PayeeLimits, RuleName, Snapshot, WindowLimits } from "./rules.ts";
+export type {
+  DenialCode,
+  Limits,
+  PayeeLimits,
+  ReservedChannel,
+  RuleName,
+  Snapshot,
+  WindowLimits,
+} from "./rules.ts";
+
+/** A payment through a channel: the seller's terms, and the channel to open if none with these terms is open. */
+export interface ChannelWanted {
+  id: Hex;
+  salt: Hex;
+  /** Signs its vouchers. */
+  signer: Address;
+  receiverAuthorizer: Address;
+  /** Seconds. */
+  withdrawDelay: number;
+  minDepositAtomic: bigint;
+  /** The payment's id of a deposit. */
+  depositId: string;
+  /** How long the request may take: no other uses the channel meanwhile. */
+  busySeconds: number;
+}
 
 export interface RuleVerdict {
   rule: RuleName;
@@ -92,6 +116,7 @@ export interface ReserveRequest {
   listingId?: string;
   requirement?: unknown;
   idempotency?: IdempotencyRef;
+  channel?: ChannelWanted;
 }
 
 export type ReserveResult =
@@ -102,6 +127,8 @@ export type ReserveResult =
       remainingAtomic: bigint;
       snapshot: Snapshot;
     }
+  /** Another payment uses the channel; a channel serves one request at a time. */
+  | { kind: "channel_busy"; paymentId: string | null }
   | {
       kind: "denied";
       error: ApiError;

@@ -7,9 +7,11 @@ import { mark, traced, type TraceAttributes } from "../../infra/tracing.ts";
 import type { Approvals } from "../approvals/approvals.ts";
 import type { Guardrails } from "../guardrails/decide.ts";
 import type {
+  ChannelWanted,
   IdempotencyRef,
   Policy,
   ReserveRequest,
+  ReservedChannel,
   ReserveResult,
   TargetRefusal,
   Verdict,
@@ -60,6 +62,8 @@ export interface PayRequest {
   idempotency?: IdempotencyRef;
   /** Ask the owner for approval if a rule denies the payment that an approval can lift. */
   requestApproval?: { reason: string | null };
+  /** It is paid through this channel: `scheme` and `nonce` are not used. */
+  channel?: ChannelWanted;
   /** The wallet's balance, if the caller already began to read it; otherwise it is read when needed. */
   balance?: Promise<WalletBalance | undefined>;
 }
@@ -106,6 +110,21 @@ export interface AgentReservation extends Reserved {
   remainingAtomic: bigint;
 }
 
+/** Reserved to be paid through a channel: its voucher is signed, and no authorization of the token. */
+export interface ChannelReservation {
+  kind: "through_channel";
+  agentId: string;
+  paymentId: string;
+  channel: ReservedChannel;
+  validBeforeSeconds: bigint;
+  remainingAtomic: bigint;
+}
+
+export interface ChannelBusy {
+  kind: "channel_busy";
+  paymentId: string | null;
+}
+
 export class AgentReserve {
   readonly #deps: AgentReserveDeps;
 
@@ -113,7 +132,17 @@ export class AgentReserve {
     this.#deps = deps;
   }
 
+  /** A payment that goes through no channel. */
   async reserve(request: PayRequest): Promise<AgentReservation | NotReserved> {
+    const reserved = await this.reserveEither(request);
+    if (reserved.kind === "through_channel" || reserved.kind === "channel_busy")
+      throw new Error("a payment without a channel was reserved for one");
+    return reserved;
+  }
+
+  async reserveEither(
+    request: PayRequest,
+  ): Promise<AgentReservation | ChannelReservation | ChannelBusy | NotReserved> {
     const { payer, chainId, to, amountAtomic, scheme = TOKEN_SCHEME, extra = {} } = request;
     const [reserveRequest] = await Promise.all([
       this.#withBalance(request),
@@ -136,7 +165,12 @@ export class AgentReserve {
       return { kind: "denied", error };
     }
     if (reserved.kind !== "reserved") return reserved;
-    const { approval } = reserved.snapshot;
+    const { approval, channel } = reserved.snapshot;
+    if (channel) {
+      const { paymentId, validBeforeSeconds, remainingAtomic } = reserved;
+      const kind = "through_channel";
+      return { kind, agentId: payer.id, paymentId, channel, validBeforeSeconds, remainingAtomic };
+    }
     return {
       kind: "reserved",
       agentId: payer.id,
@@ -243,7 +277,10 @@ export class AgentReserve {
       refusalOf(this.#deps, request),
     ]);
     const balance = known ?? (await this.readBalance(chainId, payer));
-    const gas = { hold, floorAtomic: this.#deps.minPaymentAtomic };
+    // A voucher costs no gas, and the seller's side pays for a deposit.
+    const gas = request.channel
+      ? { hold: 0n, floorAtomic: 0n }
+      : { hold, floorAtomic: this.#deps.minPaymentAtomic };
     return { ...withoutBalance(request), ...(refusal && { refusal }), balance, gas };
   }
 }
@@ -260,7 +297,10 @@ function withoutBalance(
     agentId: payer.id,
     apiKeyId: payer.apiKeyId,
     walletAddress: payer.walletAddress,
-    ...nonceFor(request, scheme),
+    // With this prefix no approval replaces it.
+    ...(request.channel
+      ? { nonce: `channel:${request.channel.id}` as const }
+      : nonceFor(request, scheme)),
     validForSeconds: Math.min(validForSeconds, MAX_VALID_SECONDS),
   };
 }
@@ -306,7 +346,10 @@ async function refusalOf(
 function whyNotApprovable({
   nonce,
   scheme,
-}: Pick<PayRequest, "nonce" | "scheme">): string | undefined {
+  channel,
+}: Pick<PayRequest, "nonce" | "scheme" | "channel">): string | undefined {
+  if (channel !== undefined)
+    return "it would be paid through a payment channel, whose vouchers have no nonce";
   if (nonce !== undefined) return "the seller uses MPP, which sets the authorization's nonce";
   if (scheme?.noncePrefix !== undefined)
     return "it would be paid through Permit2, which has its own nonces";

@@ -69,36 +69,54 @@ export class PaymentSteps {
     this.#deps = deps;
   }
 
-  /** Signs what was reserved. On any failure the reservation is released. */
+  /** Signs what was reserved. */
   async sign(
     { agentId, paymentId, authorization, cover }: Reserved,
     call: Call,
   ): Promise<SignedAuthorization> {
+    return this.signing({ agentId, paymentId }, call, async () => {
+      await this.#deps.allow({ agentId, authorization, cover });
+      return { ...authorization, signature: await this.#deps.sign(agentId, authorization, cover) };
+    });
+  }
+
+  /** Runs what signs a reserved payment. On any failure the reservation is released. */
+  async signing<Signed>(
+    { agentId, paymentId }: PaymentKey,
+    call: Call,
+    sign: () => Promise<Signed>,
+  ): Promise<Signed> {
     try {
       await this.#deps.fault("reserved");
       if (call.isCanceled) throw canceled();
-      await this.#deps.allow({ agentId, authorization, cover });
-      const signature = await this.#deps.sign(agentId, authorization, cover);
+      const signed = await sign();
       await this.#deps.fault("signed");
-      return { ...authorization, signature };
+      return signed;
     } catch (error) {
       await this.#release({ agentId, paymentId }, whyNotSigned(error));
       throw error;
     }
   }
 
-  /**
-   * Gives the signed payment to the engine. Until that statement commits, the signature has not left this
-   * function; it fails if the reservation is gone. `relay`: our engine sends it; otherwise a seller does.
-   */
+  /** Gives the signed payment to the engine. `relay`: our engine sends it; otherwise a seller does. */
   async accept(
     { agentId, paymentId }: PaymentKey,
     payment: Pick<SettlementRequest, "kind" | "relay" | "authorization">,
   ): Promise<void> {
-    const key = { agentId, paymentId };
-    try {
+    await this.accepting({ agentId, paymentId }, async () => {
       const { created } = await this.#deps.accept({ id: paymentId, agentId, ...payment });
       if (!created) throw new Error(`authorization ${payment.authorization.nonce} exists already`);
+    });
+  }
+
+  /**
+   * Runs the statement that stores what was signed. Until it commits, the signature has not left this function; it fails if
+   * the reservation is gone.
+   */
+  async accepting({ agentId, paymentId }: PaymentKey, store: () => Promise<void>): Promise<void> {
+    const key = { agentId, paymentId };
+    try {
+      await store();
       await this.#deps.fault("accepted");
     } catch (error) {
       if (this.#deps.isReservationGone(error)) throw await this.#whyGone(key, error);

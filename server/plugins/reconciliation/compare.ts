@@ -53,8 +53,9 @@ export interface Finding {
   detail?: Record<string, unknown>;
 }
 
+/** A deposit into a channel uses a nonce of the token, under a prefix of ours that the token's logs do not have. */
 export const keyOf = ({ from, nonce }: { from: string; nonce: string }): string =>
-  `${from}:${nonce}`;
+  `${from}:${nonce.replace(/^channel:/, "")}`;
 
 /** The transfer of each authorization use, and the transfers out of our wallets without one. */
 function matchTransfers(logs: readonly WalletLog[], wallets: { has(wallet: Address): boolean }) {
@@ -151,7 +152,8 @@ function kindOfUse(
   transfer: TransferLog | undefined,
 ): DifferenceKind | undefined {
   if (!row) return "payment_unknown";
-  if (transfer?.to !== row.to || !isAmountOf(row, transfer.amountAtomic)) return "payment_other";
+  const takenBy = schemeOf(row).collector ?? row.to;
+  if (transfer?.to !== takenBy || !isAmountOf(row, transfer.amountAtomic)) return "payment_other";
   return kindOfPaid(row, log);
 }
 

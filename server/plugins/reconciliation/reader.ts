@@ -5,6 +5,7 @@
  * a log or receipt shows every row that claims to be settled in it, and if the transfers lead from each wallet's last
  * balance to its current one.
  */
+import { isChannelOrder } from "../../core/authorization.ts";
 import type { Address, Hex } from "viem";
 import type { BlockFacts, WalletLog } from "../../infra/chain/wallet-logs.ts";
 import { checkBalances, LOOK_BACK, type BalanceDeps } from "./balances.ts";
@@ -173,7 +174,8 @@ export class Reconciler {
     logs: readonly WalletLog[],
     claims: readonly LedgerRow[],
   ): Promise<Finding[]> {
-    const isOurs = (row: LedgerRow): boolean => wallets.has(row.from);
+    // What is done with a channel uses no authorization of the token: its own transaction shows it.
+    const isOurs = (row: LedgerRow): boolean => wallets.has(row.from) && !isChannelOrder(row.terms);
     const thirdParty = claims.filter((row) => !isOurs(row));
     const [rows, unshown] = await Promise.all([
       this.#deps.rows(logs.flatMap((log) => (log.event === "transfer" ? [] : [log]))),

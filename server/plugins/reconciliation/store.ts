@@ -76,7 +76,8 @@ export async function readRows(
        FROM unnest($3::text[], $4::text[]) AS k (from_address, nonce)
       CROSS JOIN LATERAL (
         SELECT * FROM settlements s
-         WHERE s.from_address = k.from_address AND s.chain_id = $1 AND s.asset = $2 AND s.nonce = k.nonce LIMIT 1) AS s`,
+         WHERE s.from_address = k.from_address AND s.chain_id = $1 AND s.asset = $2
+           AND s.nonce IN (k.nonce, 'channel:' || k.nonce) LIMIT 1) AS s`,
     values: [
       chainId,
       asset,

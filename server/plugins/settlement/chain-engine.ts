@@ -2,7 +2,7 @@
  * The engine of one chain: its lanes, its watch for payments relayed by others, and the checks before new work
  * is accepted.
  */
-import { getAddress, type LocalAccount } from "viem";
+import { getAddress } from "viem";
 import { addressWord, selectorDigits, uintOf } from "../../core/abi.ts";
 import { accountsOf, gasHoldOf, PLAIN_GAS } from "../../core/gas.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
@@ -13,13 +13,13 @@ import { classifyChainError } from "../../infra/chain/errors.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { EngineContext } from "./context.ts";
 import { ExternalRelays } from "./external-relays.ts";
-import { Lane } from "./lane.ts";
+import { Lane, type LaneSigner } from "./lane.ts";
 import { readBacklog, type Backlog } from "./store.ts";
 import type { Availability, SettlementKind, SettlementRequest } from "./types.ts";
 
 interface ChainEngineDeps {
   ctx: EngineContext;
-  signers: readonly LocalAccount[];
+  signers: readonly LaneSigner[];
   /** The chain's token has been compared with our table of networks. */
   isVerified: () => boolean;
 }
@@ -72,7 +72,7 @@ export class ChainEngine {
   constructor(deps: ChainEngineDeps) {
     this.#deps = deps;
     this.ctx = deps.ctx;
-    this.lanes = deps.signers.map((signer) => this.#lane(signer.address, signer));
+    this.lanes = deps.signers.map((signer) => this.#lane(signer.account.address, signer));
     const { pool, network, timings } = deps.ctx;
     this.#backlog = memoFor(QUEUE_FRESH_MS, () => readBacklog(pool, network.chainId));
     this.#tokenAnswers = memoFor(timings.chainStatusFreshMs, () => this.#readStatus());
@@ -85,6 +85,13 @@ export class ChainEngine {
     this.ctx.batcher.start();
     for (const lane of this.lanes) void lane.start();
     this.externalRelays.start();
+  }
+
+  /** One that became known after the start. */
+  addLane(signer: LaneSigner): void {
+    const lane = this.#lane(signer.account.address, signer);
+    this.lanes.push(lane);
+    void lane.start();
   }
 
   async stop(): Promise<void> {
@@ -258,10 +265,12 @@ export class ChainEngine {
     return new NeedsFunds(`Send ${nativeSymbol} on ${name} (${id}) to ${addresses.join(" or ")}.`);
   }
 
-  /** All lanes, or only the one that may send the payment. */
+  /** All lanes that send what any may send, or only the one that may send the payment. */
   #lanesFor(address: string | undefined): Lane[] {
     const own = address?.toLowerCase();
-    return this.lanes.filter((lane) => own === undefined || lane.address === own);
+    return this.lanes.filter((lane) =>
+      own === undefined ? !lane.sendsOnlyBound : lane.address === own,
+    );
   }
 
   readonly priorityFeeWei = (): Promise<bigint> => this.#tip();
@@ -276,7 +285,7 @@ export class ChainEngine {
     }
   }
 
-  #lane(address: string, signer: LocalAccount | undefined): Lane {
+  #lane(address: string, signer: LaneSigner | undefined): Lane {
     const { ctx, priorityFeeWei } = this;
     return new Lane({ ctx, address, signer, priorityFeeWei });
   }

@@ -17,7 +17,7 @@
  */
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
-import type { LocalAccount } from "viem";
+import type { LaneSigner } from "./lane.ts";
 import type { NetworkConfig } from "../../config.ts";
 import type { SettlementKey } from "../../core/authorization.ts";
 import type { Timings } from "../../core/timings.ts";
@@ -210,7 +210,7 @@ export interface RunningEngineDeps {
   pool: Pool;
   connectionString: string;
   silence?: SilenceWatch;
-  signers: readonly LocalAccount[];
+  signers: readonly LaneSigner[];
   timings: Timings;
   gasCapPerItem: bigint;
   forcedCancelsPerDay: bigint;
@@ -309,6 +309,11 @@ export class RunningEngine {
       await writeGasLimits(pool, chainId, limitsOf(ctx.network.gasBudget, forcedCancelsPerDay));
     await this.#listener.connect();
     for (const chain of this.chains.values()) chain.start();
+  }
+
+  /** A lane on every chain for an account that became known after the start. */
+  addLane(signer: LaneSigner): void {
+    for (const chain of this.chains.values()) chain.addLane(signer);
   }
 
   async stop(): Promise<void> {

@@ -1,4 +1,5 @@
 /** The settlement plugin: wires the engine into the server, and reports its readiness and its metrics. */
+import { setTimeout as sleep } from "node:timers/promises";
 import fp from "fastify-plugin";
 import type { FastifyInstance } from "fastify";
 import { Counter, Histogram, type Registry } from "prom-client";
@@ -51,7 +52,7 @@ export default fp(
       pool: app.enginePool,
       silence: app.silence,
       connectionString: config.databaseUrl ?? "",
-      signers: relayers,
+      signers: relayers.map((account) => ({ account })),
       timings: config.timings,
       gasCapPerItem: config.gasCapPerItem,
       forcedCancelsPerDay: config.forcedCancelsPerDay,
@@ -84,7 +85,12 @@ export default fp(
         return `${chain.lanes.length} funded ${chain.lanes.length === 1 ? "lane" : "lanes"}`;
       });
     }
-    app.addHook("onReady", () => engine.start());
+    const stopping = new AbortController();
+    app.addHook("onReady", async () => {
+      await engine.start();
+      // The custody process may start later.
+      void addChannelLanes(app, engine, stopping.signal);
+    });
     // Once for each start: an operator may have forgotten to fund a new key.
     if ((config.worker ?? "1") === "1")
       afterStartup(app, () => {
@@ -94,10 +100,34 @@ export default fp(
               app.log.error({ network: chain.ctx.network.id }, `No gas: ${error.cause.message}`);
           });
       });
-    app.addHook("preClose", () => engine.stop());
+    app.addHook("preClose", () => {
+      stopping.abort();
+      return engine.stop();
+    });
   },
   { name: "settlement" },
 );
+
+const ASK_AGAIN_MS = 5_000;
+
+/** The accounts that withdraw from channels of agents pay gas, too; only custody has their keys. */
+async function addChannelLanes(
+  app: FastifyInstance,
+  engine: RunningEngine,
+  stopping: AbortSignal,
+): Promise<void> {
+  while (!stopping.aborted) {
+    const accounts = await app.custody.channelAccounts().catch((err: unknown) => {
+      app.log.warn({ err }, "the accounts of payment channels were not read");
+    });
+    if (stopping.aborted) return;
+    if (accounts) {
+      for (const account of accounts) engine.addLane({ account, sendsOnlyBound: true });
+      return;
+    }
+    await sleep(ASK_AGAIN_MS, undefined, { ref: false, signal: stopping }).catch(() => undefined);
+  }
+}
 
 function engineMeters(registry: Registry): (network: string) => EngineMeter {
   const registers = [registry];

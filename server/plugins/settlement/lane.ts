@@ -24,11 +24,18 @@ const LOOK_AFTER_BLOCKS = 1.25;
 /** Payments are refused for this long after the signer did not respond; then it is tried again. */
 const SIGNER_RETRY_MS = 3_000;
 
+/** An account that pays gas. */
+export interface LaneSigner {
+  account: LocalAccount;
+  /** It sends nothing but what is bound to it: a channel's withdrawal, which the contract accepts from nobody else. */
+  sendsOnlyBound?: true;
+}
+
 interface LaneDeps {
   ctx: EngineContext;
   address: string;
   /** Undefined for a key that left the configuration: the lane only finishes what was signed before. */
-  signer: LocalAccount | undefined;
+  signer: LaneSigner | undefined;
   priorityFeeWei: () => Promise<bigint>;
 }
 
@@ -53,6 +60,10 @@ export class Lane {
   constructor(deps: LaneDeps) {
     this.#deps = deps;
     this.address = deps.address.toLowerCase();
+  }
+
+  get sendsOnlyBound(): boolean {
+    return this.#deps.signer?.sendsOnlyBound === true;
   }
 
   get held(): boolean {
@@ -102,7 +113,8 @@ export class Lane {
   }
 
   async #hold(lease: Lease, storedNonce: bigint): Promise<void> {
-    const { ctx, signer } = this.#deps;
+    const { ctx } = this.#deps;
+    const signer = this.#deps.signer?.account;
     this.#lost = false;
     this.#leaseGoodUntilMs = performance.now() + ctx.timings.laneLeaseMs;
     const renewal = setInterval(() => void this.#renew(lease), ctx.timings.laneRenewMs);
@@ -169,6 +181,7 @@ export class Lane {
       ctx,
       lease,
       signer,
+      onlyBound: this.sendsOnlyBound,
       tracker,
       nextNonce,
       priorityFeeWei: this.#deps.priorityFeeWei,

@@ -44,6 +44,8 @@ interface SenderDeps {
   ctx: EngineContext;
   lease: Lease;
   signer: LocalAccount;
+  /** It sends only what is bound to its account. */
+  onlyBound: boolean;
   tracker: Tracker;
   /** The next free nonce when the sender starts. */
   nextNonce: bigint;
@@ -93,7 +95,7 @@ export class Sender {
       gasCapPerItem: ctx.gasCapPerItem,
       gatherMs,
       claim: async (room) => {
-        const records = await claim(ctx.pool, lease, room);
+        const records = await claim(ctx.pool, lease, room, deps.onlyBound);
         if (records.length > 0) await ctx.fault("claimed");
         return records;
       },

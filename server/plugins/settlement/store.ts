@@ -253,7 +253,7 @@ const WAITING = `${QUEUED} AND only_lane IS NULL`;
 /** A newer release may have accepted settlements of schemes that this one cannot send. */
 const hasSchemeOf = (list: string): string => `(terms IS NULL OR terms->>'scheme' = ANY (${list}))`;
 const DUE = `next_attempt_at <= clock_timestamp() AND ${hasSchemeOf("$8")} AND EXISTS (SELECT 1 FROM lane)`;
-const READY = `${WAITING} AND ${DUE}`;
+const READY = `${WAITING} AND ${DUE} AND NOT $9`;
 
 /** Settlements that only this lane may send: the same, by the index `settlements_bound_idx`. */
 const BOUND = `${QUEUED} AND only_lane = $2 AND ${DUE}`;
@@ -262,7 +262,12 @@ const BOUND = `${QUEUED} AND only_lane = $2 AND ${DUE}`;
  * Claims withdrawals, then agents' payments, then third parties', each in queue order. Five index scans, each
  * with a LIMIT, so the length of the queue does not matter.
  */
-export async function claim(sql: Sql, lease: Lease, room: ClaimRoom): Promise<SettlementRecord[]> {
+export async function claim(
+  sql: Sql,
+  lease: Lease,
+  room: ClaimRoom,
+  onlyBound = false,
+): Promise<SettlementRecord[]> {
   const records = await read(sql, {
     // Prepared: planning its five scans costs more than running them.
     name: "settlements-claim",
@@ -302,6 +307,7 @@ export async function claim(sql: Sql, lease: Lease, room: ClaimRoom): Promise<Se
       room.ownSolo,
       room.thirdPartySolo,
       KNOWN_TERMS,
+      onlyBound,
     ],
   });
   return records.sort(inQueueOrder);

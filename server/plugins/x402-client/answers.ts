@@ -39,6 +39,8 @@ export interface PaidFacts {
   chargeableUntil?: Date;
   /** What the seller signed. */
   evidence?: KeptEvidence;
+  /** It was paid through this channel, without a transaction. */
+  channel?: { id: Hex; balance: string; charged: string };
 }
 
 type Body = Record<string, unknown>;
@@ -90,12 +92,13 @@ export function paidBody(
   paid: PaidFacts,
   remaining: bigint,
 ): Body {
-  const isPaid = paid.txHash !== null;
+  const isPaid = paid.channel ? paid.amountAtomic > 0n : paid.txHash !== null;
   return {
     success: true,
     paid: isPaid,
     amountPaid: isPaid ? formatAtomic(paid.amountAtomic) : "0",
     txHash: paid.txHash,
+    ...(paid.channel && { channel: paid.channel }),
     ...contentMembers(target, seen),
     network: paid.network,
     payTo: getAddress(paid.payTo),

@@ -9,9 +9,14 @@ import { formatAtomic, parseAtomic } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 import { siteOf } from "../../core/site.ts";
 import { ApiError } from "../../errors.ts";
+import {
+  channelScheme,
+  readOffer,
+  type PayableChannel,
+} from "../../schemes/batch-settlement/paying.ts";
 import { findScheme } from "../../schemes/index.ts";
 import type { Scheme } from "../../schemes/scheme.ts";
-import type { TargetRefusal, Verdict } from "../guardrails/types.ts";
+import type { ChannelWanted, TargetRefusal, Verdict } from "../guardrails/types.ts";
 import { compareTerms, type Terms } from "../listings/index.ts";
 import {
   approvalRequestOf,
@@ -20,11 +25,16 @@ import {
   type WalletBalance,
 } from "../payments/reserve.ts";
 import type { Job, PaymentTerms } from "./job.ts";
-import { readableTarget } from "./request.ts";
+import { busySecondsOf, readableTarget } from "./request.ts";
 import { CHALLENGE_FAULTS, type Offer, type OfferedTerms } from "./terms.ts";
 
-export interface ChosenTerms {
-  scheme: Scheme;
+export type ChosenTerms = CommonTerms &
+  (
+    | { scheme: Scheme; channel?: undefined }
+    | { scheme: typeof channelScheme; channel: PayableChannel }
+  );
+
+interface CommonTerms {
   network: NetworkFacts;
   /** Lower case, as in all our tables. */
   asset: Address;
@@ -69,6 +79,10 @@ export interface ChooseOptions {
   wallet: Address | undefined;
   /** Among equal prices, the agent's own network is preferred. */
   preferredNetwork: string | undefined;
+  /** The agent's owner allows payment channels. */
+  usesChannels?: boolean;
+  /** Signs vouchers of new channels. Undefined: this service has no channels. */
+  channelSigner?: Address | undefined;
   /**
    * Further conditions, for example the pinned terms of a listing: returns, in our own words, why an entry is
    * not acceptable.
@@ -79,7 +93,7 @@ export interface ChooseOptions {
 /** Chooses the cheapest terms that can be paid; the guardrails have not decided yet. */
 export function chooseTerms(offer: Offer, options: ChooseOptions): Choice {
   const offers = offer.accepts.map((terms, index): ReadOffer => {
-    const read = readEntry(terms, options);
+    const read = readEntry(terms, offer.x402Version, options);
     const entry = { place: index + 1, terms };
     if ("code" in read) {
       const [detail, quoting] = [UNPAYABLE[read.code], read.quoting ?? UNPAYABLE[read.code]];
@@ -89,24 +103,38 @@ export function chooseTerms(offer: Offer, options: ChooseOptions): Choice {
     if (breach === undefined) return { ...entry, payable: read };
     return { ...entry, refused: { code: "listing_mismatch", detail: breach }, quoting: breach };
   });
+  if (!options.usesChannels) leaveOutChannels(offers);
   const [first, ...others] = rank(offers.filter(isCandidate), options.preferredNetwork);
   return first
     ? { ok: true, offers, chosen: first.payable, ranked: [first, ...others] }
     : { ok: false, offers, reasons: offers.flatMap(({ quoting }) => quoting ?? []) };
 }
 
+/** Only where there is another way to pay: a refusal by the guardrails is recorded, and says what to ask the owner for. */
+function leaveOutChannels(offers: ReadOffer[]): void {
+  if (!offers.some(({ payable }) => payable && !payable.channel)) return;
+  for (const offer of offers) {
+    if (!offer.payable?.channel) continue;
+    delete offer.payable;
+    offer.refused = {
+      code: "channel_not_allowed",
+      detail: "The agent's owner allows no payment channels.",
+    };
+  }
+}
+
 const isCandidate = (offer: ReadOffer): offer is Candidate => offer.payable !== undefined;
 
 /**
- * By price (a maximum counts in full), then the agent's own network, then payments that can be canceled, then
- * the seller's order.
+ * By price (a maximum counts in full), then the agent's own network, then channels, then payments that can be canceled,
+ * then the seller's order.
  */
 export const rank = (
   candidates: readonly Candidate[],
   preferredNetwork: string | undefined,
 ): Candidate[] => {
-  const badness = ({ network, scheme }: ChosenTerms): number =>
-    (network.id === preferredNetwork ? 0 : 2) + ("cancelDigest" in scheme ? 0 : 1);
+  const badness = ({ network, scheme, channel }: ChosenTerms): number =>
+    (network.id === preferredNetwork ? 0 : 3) + (channel ? 0 : "cancelDigest" in scheme ? 1 : 2);
   return [...candidates].sort(({ payable: left, place }, { payable: right, place: after }) => {
     if (left.amountAtomic !== right.amountAtomic)
       return left.amountAtomic < right.amountAtomic ? -1 : 1;
@@ -137,14 +165,20 @@ interface Unpayable {
 const GATEWAY = "GatewayWalletBatched";
 
 /** Returns the parsed entry, or why it cannot be paid. */
-function readEntry(terms: OfferedTerms, options: ChooseOptions): ChosenTerms | Unpayable {
+function readEntry(
+  terms: OfferedTerms,
+  x402Version: Offer["x402Version"],
+  options: ChooseOptions,
+): ChosenTerms | Unpayable {
   const no = (code: Unpayable["code"], quoting?: string): Unpayable => ({
     code,
     ...(quoting !== undefined && { quoting }),
   });
   if (terms.refused) return terms.refused;
   if (terms.extra["name"] === GATEWAY) return no("gateway_wallet_batched");
-  const scheme = findScheme(terms.scheme, terms.extra, terms.protocol);
+  const isChannel =
+    terms.scheme === channelScheme.name && terms.protocol === "x402" && x402Version === 2;
+  const scheme = isChannel ? channelScheme : findScheme(terms.scheme, terms.extra, terms.protocol);
   if (!scheme) return no("unsupported_scheme", `scheme ${quoted(terms.scheme)} is not supported`);
   const network = findNetwork(terms.network, options.networks);
   if (!network)
@@ -152,8 +186,8 @@ function readEntry(terms: OfferedTerms, options: ChooseOptions): ChosenTerms | U
   const usdc = network.usdc.address.toLowerCase() as Address;
   if (terms.asset.toLowerCase() !== usdc)
     return no("unsupported_asset", `asset ${quoted(terms.asset)} is not its USDC`);
-  const foreign = scheme.whyNotPayable(terms.extra, network);
-  if (foreign !== undefined) return no("unsupported_terms", foreign);
+  const how = readHow(scheme, terms.extra, { network, signer: options.channelSigner });
+  if (typeof how === "string") return no("unsupported_terms", how);
   const amountAtomic = parseAtomic(terms.amount);
   if (amountAtomic === undefined || amountAtomic === 0n)
     return no(
@@ -169,7 +203,7 @@ function readEntry(terms: OfferedTerms, options: ChooseOptions): ChosenTerms | U
   if (!(validForSeconds >= 1))
     return no("time_invalid", `maxTimeoutSeconds ${terms.maxTimeoutSeconds} leaves no time to pay`);
   return {
-    scheme,
+    ...how,
     network,
     asset: usdc,
     payTo: payTo.address,
@@ -178,6 +212,18 @@ function readEntry(terms: OfferedTerms, options: ChooseOptions): ChosenTerms | U
     validForSeconds,
     terms,
   };
+}
+
+/** How the terms are paid, or why this wallet does not sign them. */
+function readHow(
+  scheme: Scheme | typeof channelScheme,
+  extra: OfferedTerms["extra"],
+  { network, signer }: { network: NetworkFacts; signer: Address | undefined },
+) {
+  if ("whyNotPayable" in scheme) return scheme.whyNotPayable(extra, network) ?? { scheme };
+  if (!signer) return "this service has no key for payment channels (CHANNEL_KEYS)";
+  const channel = readOffer(extra, network);
+  return typeof channel === "string" ? channel : { scheme, channel: { ...channel, signer } };
 }
 
 /** The fields of the chosen terms that a listing pins. */
@@ -198,11 +244,14 @@ type Payable = Extract<Choice, { ok: true }>;
 export function choosePayable(
   { caller, listing, target, deps: { networks } }: Job,
   offer: Offer,
+  channelSigner: Address | undefined,
 ): { choice: Payable; refusal?: TargetRefusal } | { choice?: undefined; refusal: TargetRefusal } {
   const options = {
     networks,
     wallet: caller.walletAddress,
     preferredNetwork: caller.network,
+    usesChannels: caller.usesChannels,
+    channelSigner,
   };
   // In our own words, unlike the other reasons.
   const breaches: string[] = [];
@@ -345,11 +394,12 @@ function once<T>(known: Map<number, Promise<T>>, chainId: number, read: () => Pr
 
 /** The payment for these terms, as the guardrails decide on it. `offered`: the seller's signed offer for them. */
 export function payRequest(
-  { caller, input, target, listing, maxAmountAtomic }: Job,
+  job: Job,
   { offer, refusal, early }: Asked,
   chosen: ChosenTerms,
   offered?: unknown,
 ): PayRequest {
+  const { caller, input, target, listing, maxAmountAtomic } = job;
   const terms: PaymentTerms = {
     x402Version: offer.x402Version,
     ...(chosen.terms.protocol === "mpp" && { protocol: "mpp" }),
@@ -370,8 +420,9 @@ export function payRequest(
     site: siteOf(target.url),
     amountAtomic: chosen.amountAtomic,
     maxAmountAtomic,
-    scheme: chosen.scheme,
-    extra: chosen.terms.extra,
+    ...(chosen.channel
+      ? { channel: channelWanted(job, chosen, chosen.channel) }
+      : { scheme: chosen.scheme, extra: chosen.terms.extra }),
     validForSeconds: chosen.validForSeconds,
     ...(chosen.terms.nonce !== undefined && { nonce: chosen.terms.nonce }),
     ...(chosen.terms.binding && { boundNonce: chosen.terms.binding.nonce }),
@@ -386,6 +437,17 @@ export function payRequest(
   };
 }
 
+const channelWanted = (
+  { caller, input, deps }: Job,
+  { network: { chainId }, payTo: receiver, asset: token }: ChosenTerms,
+  offer: PayableChannel,
+): ChannelWanted =>
+  deps.channels.wanted(
+    caller.walletAddress,
+    { chainId, receiver, token, offer },
+    busySecondsOf(input, deps.settleWaitMs),
+  );
+
 export const refusalOf = ({ code, message, extra }: ApiError): OfferRefusal => ({
   code,
   detail: message,
@@ -399,7 +461,7 @@ export function offersForAnswer(
   chosen?: ChosenTerms,
 ) {
   return offers.map(({ place, terms, payable, refused }) => {
-    const scheme = findScheme(terms.scheme, terms.extra, terms.protocol);
+    const scheme = payable?.scheme ?? findScheme(terms.scheme, terms.extra, terms.protocol);
     const network = findNetwork(terms.network, networks);
     const payTo = parseAddress(terms.payTo);
     const isUsdc = network?.usdc.address.toLowerCase() === terms.asset.toLowerCase();

@@ -15,30 +15,28 @@ import { examine, receiptIn, type KeptEvidence } from "../payments/evidence.ts";
 import type { PaymentKey, PaymentResult } from "../payments/idempotency.ts";
 import type { CancelOutcome } from "../settlement/types.ts";
 import { deliveredMembers, paidBody, unknownError, type PaidFacts } from "./answers.ts";
+import { confirmThroughChannel } from "./channel.ts";
 import { isBrokenOff, readReceipt, sellersAnswer, type UpstreamContent } from "./content.ts";
 import type { ProofResponse } from "./deliver.ts";
-import type { DeliveryRecord, FetchDeps, Job, SignedPayment } from "./job.ts";
+import type {
+  AuthorizedPayment,
+  Confirmed,
+  DeliveryRecord,
+  FetchDeps,
+  Job,
+  SignedPayment,
+} from "./job.ts";
 import { notePaid } from "./sign-in.ts";
-
-/** The end of a fetch that signed a payment: what is answered, and what is recorded after it. */
-interface Confirmed {
-  result: PaymentResult;
-  delivery: DeliveryRecord;
-  /** "open": the seller may still collect it. */
-  payment: "settled" | "open" | "none";
-  /** The delivered content. */
-  seen?: UpstreamContent;
-  /** What the seller signed. */
-  evidence?: KeptEvidence | undefined;
-}
 
 type Failure = Extract<ProofResponse, { kind: "failed" }>;
 
+/** Undefined: the request is to be made again, because a seller's channel was ahead of ours. */
 export async function confirm(
   job: Job,
   payment: SignedPayment,
   shown: ProofResponse,
-): Promise<Confirmed> {
+): Promise<Confirmed | undefined> {
+  if (payment.through) return confirmThroughChannel(job, payment, shown);
   if (shown.kind === "failed") return takeBack(job, payment, shown);
   return isBrokenOff(shown.seen)
     ? confirmBrokenOff(job, payment, shown.seen)
@@ -47,7 +45,7 @@ export async function confirm(
 
 async function confirmDelivered(
   job: Job,
-  payment: SignedPayment,
+  payment: AuthorizedPayment,
   seen: UpstreamContent,
 ): Promise<Confirmed> {
   const { settlement, settleWaitMs } = job.deps;
@@ -70,7 +68,7 @@ async function confirmDelivered(
 /** An incomplete response is returned. If its payment is not collected yet, it is canceled. */
 async function confirmBrokenOff(
   job: Job,
-  payment: SignedPayment,
+  payment: AuthorizedPayment,
   seen: UpstreamContent,
 ): Promise<Confirmed> {
   const outcome = await cancel(job.deps, payment);
@@ -96,7 +94,7 @@ async function confirmBrokenOff(
  */
 async function handedOver(
   job: Job,
-  payment: SignedPayment,
+  payment: AuthorizedPayment,
   seen: UpstreamContent,
   collected: { txHash: Hex; amountAtomic: bigint } | "uncharged" | null,
 ): Promise<Confirmed> {
@@ -128,7 +126,7 @@ async function handedOver(
 
 function undecided(
   { target }: Job,
-  { key, authorization }: SignedPayment,
+  { key, authorization }: AuthorizedPayment,
   seen: UpstreamContent,
   why: string,
 ): Confirmed {
@@ -145,7 +143,11 @@ function undecided(
 }
 
 /** The seller failed after it had the proof. */
-async function takeBack(job: Job, payment: SignedPayment, failure: Failure): Promise<Confirmed> {
+async function takeBack(
+  job: Job,
+  payment: AuthorizedPayment,
+  failure: Failure,
+): Promise<Confirmed> {
   const outcome = await cancel(job.deps, payment);
   const result = failedResult(payment, failure, outcome);
   const txHash = outcome.status === "settled" ? outcome.txHash : null;
@@ -159,7 +161,7 @@ async function takeBack(job: Job, payment: SignedPayment, failure: Failure): Pro
 }
 
 function failedResult(
-  payment: SignedPayment,
+  payment: AuthorizedPayment,
   failure: Failure,
   outcome: CancelOutcome,
 ): PaymentResult {
@@ -190,7 +192,7 @@ function failedResult(
 
 async function cancel(
   deps: FetchDeps,
-  { key, authorization }: SignedPayment,
+  { key, authorization }: AuthorizedPayment,
 ): Promise<CancelOutcome> {
   const { chainId, asset, from, nonce, terms } = authorization;
   if (isUncancelable(authorization)) return checkOnce(deps, key, authorization);
@@ -237,7 +239,7 @@ const isUncancelable = (authorization: SignedAuthorization): boolean =>
   paymentSchemeOf(authorization).cancelDigest === undefined;
 
 function paidForNothing(
-  payment: SignedPayment,
+  payment: AuthorizedPayment,
   failure: Failure,
   { txHash, amountAtomic }: { txHash: Hex; amountAtomic: bigint },
 ): ApiError {
@@ -248,7 +250,7 @@ function paidForNothing(
   });
 }
 
-function nothingPaid(payment: SignedPayment, failure: Failure): ApiError {
+function nothingPaid(payment: AuthorizedPayment, failure: Failure): ApiError {
   const codes: Record<Failure["how"], ErrorCode> = {
     refused: "settlement_failed",
     timeout: "upstream_timeout",
@@ -274,7 +276,7 @@ const isFinal = ({ how, seen }: Failure): boolean =>
 const REFUSED =
   "The target refused the payment itself, so the same call is likely to be refused again, unless the reason in `thirdParty` is temporary. Contact the seller.";
 
-const outline = ({ facts }: SignedPayment, { seen }: Failure) => ({
+const outline = ({ facts }: AuthorizedPayment, { seen }: Failure) => ({
   paymentId: facts.paymentId,
   network: facts.network,
   payTo: facts.payTo,
@@ -286,7 +288,7 @@ const outline = ({ facts }: SignedPayment, { seen }: Failure) => ({
 /** Checks what the seller signed against the confirmed payment. Undefined if nothing was paid. */
 async function evidenceOf(
   { deps, target }: Job,
-  { offer, offered, authorization, facts, accepted, fromMs, key }: SignedPayment,
+  { offer, offered, authorization, facts, accepted, fromMs, key }: AuthorizedPayment,
   seen: UpstreamContent | undefined,
   txHash: Hex | null,
 ): Promise<KeptEvidence | undefined> {

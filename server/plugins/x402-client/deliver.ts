@@ -13,7 +13,14 @@ import {
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import { isRecord } from "../../core/foreign-text.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
+import {
+  payloadOf,
+  readCorrection,
+  type Correction,
+} from "../../schemes/batch-settlement/paying.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
+import type { ThroughChannel } from "../channels/wallet.ts";
+import { parseOffer } from "./ask.ts";
 import {
   contentOfResponse,
   isBrokenOff,
@@ -29,9 +36,12 @@ const MAX_PROOF_BYTES = 12 * 1024;
 const PAYMENT_IDENTIFIER = "payment-identifier";
 
 function proofHeaders(payment: SignedPayment): Record<string, string> {
-  const { offer, accepted: terms, authorization } = payment;
-  if (terms.challenge) return credential(terms.challenge, authorization);
-  const payload = paymentSchemeOf(authorization).proofPayload(authorization);
+  const { offer, accepted: terms } = payment;
+  const authorization = payment.through ? undefined : payment.authorization;
+  if (terms.challenge && authorization) return credential(terms.challenge, authorization);
+  const payload = payment.through
+    ? payloadOf(payment.through.order, payment.through.signed)
+    : paymentSchemeOf(payment.authorization).proofPayload(payment.authorization);
   if (offer.x402Version === 1)
     return {
       "x-payment": encode({
@@ -49,7 +59,7 @@ function proofHeaders(payment: SignedPayment): Record<string, string> {
   const resource = offer.resource ? { resource: offer.resource as unknown as ResourceInfo } : {};
   const { binding } = terms;
   // With an approval the nonce is the approval's, so the payment is not bound to the route.
-  if (binding?.nonce === authorization.nonce)
+  if (binding && binding.nonce === authorization?.nonce)
     return {
       "payment-signature": encode({ ...core, ...resource, extensions: binding.extensions }),
     };
@@ -109,6 +119,8 @@ export type ProofResponse =
       how: "refused" | "rejected" | "timeout" | "broken";
       seen?: UpstreamContent;
       why: string;
+      /** What the seller says about the payment channel, in a 402. */
+      correction?: Correction;
       /** Proven that nothing of the request can have arrived. */
       neverSent?: true;
     };
@@ -117,12 +129,15 @@ export type ProofResponse =
 async function sendProof(
   send: SendRequest,
   target: TargetRequest,
-  proof: Record<string, string>,
+  { proof, through }: { proof: Record<string, string>; through: ThroughChannel | undefined },
 ): Promise<ProofResponse> {
   try {
-    return judge(
-      contentOfResponse(await send({ ...target, headers: { ...target.headers, ...proof } })),
-    );
+    const response = await send({ ...target, headers: { ...target.headers, ...proof } });
+    const judged = judge(contentOfResponse(response));
+    if (judged.kind === "delivered" || !through || response.status !== 402) return judged;
+    const asked = parseOffer(response.headers["payment-required"], response.body);
+    const correction = asked.ok ? readCorrection(asked.offer, through.id) : undefined;
+    return { ...judged, ...(correction && { correction }) };
   } catch (error) {
     if (!(error instanceof OutboundError)) throw error;
     const how = error.failure === "timeout" ? "timeout" : "broken";
@@ -179,7 +194,8 @@ export async function sendAtMostTwice(
 /** Shows the seller the signed authorization, and returns its response. */
 export function deliver({ entry, target }: Job, payment: SignedPayment): Promise<ProofResponse> {
   const proof = proofHeaders(payment);
-  const show = (shown: TargetRequest) => sendProof(entry.send, shown, proof);
+  const { through } = payment;
+  const show = (shown: TargetRequest) => sendProof(entry.send, shown, { proof, through });
   return sendAtMostTwice(show, target, SECOND_TRY_MS);
 }
 

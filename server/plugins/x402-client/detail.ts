@@ -16,6 +16,7 @@ const ALWAYS = [
   "paid",
   "amountPaid",
   "txHash",
+  "channel",
   "paymentId",
   "status",
   "data",

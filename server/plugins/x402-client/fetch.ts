@@ -13,7 +13,6 @@
  * keep    the response with the key, then record the delivery
  */
 import type { Address } from "viem";
-import type { SignedAuthorization } from "../../core/authorization.ts";
 import { siteOf } from "../../core/site.ts";
 import { ApiError } from "../../errors.ts";
 import { hasSite } from "../agents/payees-store.ts";
@@ -28,7 +27,7 @@ import {
   type Call,
   type FreeResponse,
 } from "../payments/idempotency.ts";
-import type { AgentReservation, PayRequest } from "../payments/reserve.ts";
+import type { AgentReservation, ChannelReservation, PayRequest } from "../payments/reserve.ts";
 import {
   digestOf,
   dryRunBody,
@@ -46,6 +45,7 @@ import {
   type TargetResponse,
 } from "./ask.ts";
 import { CacheLookup } from "./cache.ts";
+import { channelBusy, shownBefore, signForChannel } from "./channel.ts";
 import {
   checkOffers,
   choosePayable,
@@ -64,7 +64,14 @@ import {
   noteResponse,
   type ProofResponse,
 } from "./deliver.ts";
-import type { FetchCaller, FetchDeps, Job, PaymentTerms, SignedPayment } from "./job.ts";
+import type {
+  FetchCaller,
+  FetchDeps,
+  Job,
+  PaymentTerms,
+  SignedCommon,
+  SignedPayment,
+} from "./job.ts";
 import { LedgerEntry } from "./ledger.ts";
 import {
   assertOneTarget,
@@ -97,6 +104,9 @@ interface Price {
  * database.
  */
 const CLAIM_SPARE_MS = 30_000;
+/** How often a busy channel is asked for; the delay grows. */
+const FIRST_PAUSE_MS = 4;
+const LAST_PAUSE_MS = 250;
 
 type SignedBefore = Extract<Begun, { kind: "signed" }>;
 
@@ -185,11 +195,22 @@ export class X402Client {
     const found = await this.#find(job, call);
     if (found.kind === "answer") return found.answer;
     const reserved = await this.#reserve(job, found);
+    if (reserved.kind === "through_channel")
+      return this.#payThroughChannel(job, call, found, reserved);
     if (reserved.kind !== "reserved") return call.notReserved(reserved);
     const authorization = await deps.steps.sign(reserved, call);
     await deps.steps.accept(reserved, { kind: "x402", relay: false, authorization });
     await deps.fault("submitted");
-    return this.#deliver(job, signedNow(job, call, found, reserved, authorization));
+    return this.#deliver(job, { ...signedNow(job, call, found, reserved), authorization });
+  }
+
+  /** The same steps; the seller gets a voucher of the channel in place of an authorization. */
+  async #payThroughChannel(job: Job, call: Call, found: Price, reserved: ChannelReservation) {
+    const { chosen } = found;
+    if (!chosen.channel) throw new Error("a channel was reserved for another kind of offer");
+    const through = await signForChannel(job, call, chosen.channel, { reserved, chosen });
+    await job.deps.fault("submitted");
+    return this.#deliver(job, { ...signedNow(job, call, found, reserved), through });
   }
 
   /** An earlier request with the key signed a payment and did not end. */
@@ -231,19 +252,26 @@ export class X402Client {
     const { call, key } = payment;
     const [confirmed] = await Promise.all([confirm(job, payment, shown), noting]);
     await job.deps.fault("confirmed");
+    if (!confirmed) return undefined;
     if (await call.mustPayItself(key, confirmed.result)) return undefined;
     const kept = await call.keep(key, confirmed.result);
     await record(job, payment, confirmed);
     return call.answer(kept);
   }
 
-  async #reserve({ deps }: Job, { checked, request }: Price) {
+  /** A channel serves one request at a time: the agent's other requests wait for it, as long as for their target. */
+  async #reserve({ deps, target }: Job, { checked, request }: Price) {
     const { agentReserve, networks } = deps;
-    const reserved = await agentReserve.reserve(request).catch((error: unknown) => {
-      throw error instanceof ApiError ? withOffers(checked, networks, error) : error;
-    });
-    if (reserved.kind === "denied") throw withOffers(checked, networks, reserved.error);
-    return reserved;
+    const until = performance.now() + target.timeoutMs;
+    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LAST_PAUSE_MS)) {
+      const reserved = await agentReserve.reserveEither(request).catch((error: unknown) => {
+        throw error instanceof ApiError ? withOffers(checked, networks, error) : error;
+      });
+      if (reserved.kind === "denied") throw withOffers(checked, networks, reserved.error);
+      if (reserved.kind !== "channel_busy") return reserved;
+      if (performance.now() > until) throw channelBusy(reserved.paymentId);
+      await deps.sleep(pauseMs);
+    }
   }
 
   /**
@@ -388,7 +416,8 @@ export class X402Client {
 
   async #choosePayable(job: Job, offer: Offer) {
     const { listing, input } = job;
-    const { choice, refusal } = choosePayable(job, offer);
+    const signer = await job.deps.channels.signer();
+    const { choice, refusal } = choosePayable(job, offer, signer);
     if (listing && refusal && input.dryRun !== true) await this.#flag(listing);
     if (choice) return { choice, refusal };
     // The listing's terms are gone, and no payable terms replaced them.
@@ -421,12 +450,13 @@ export class X402Client {
   }
 
   /** The signed payment that an earlier request of this key left without an answer. */
-  async #signedBefore({ caller, target, deps }: Job, { call, payment }: SignedBefore) {
+  async #signedBefore(job: Job, { call, payment }: SignedBefore): Promise<SignedPayment> {
+    const { caller, target, deps } = job;
     const { id: paymentId, amountAtomic, counterparty: payTo } = payment;
     const terms = payment.requirement as PaymentTerms;
-    const settlement = await deps.settlement.find(paymentId);
     const accepted = acceptedAgain(terms);
-    if (!settlement || !accepted || payTo === null) throw inProgress(paymentId);
+    const proof = await this.#proofBefore(job, payment);
+    if (!proof || !accepted || payTo === null) throw inProgress(paymentId);
     return {
       key: { agentId: caller.id, paymentId },
       call,
@@ -437,10 +467,25 @@ export class X402Client {
       // sign-in again.
       signsIn: !target.mcp,
       fromMs: payment.createdAt.getTime(),
-      authorization: settlement.authorization,
-      facts: { network: deps.networkOf(Number(payment.chainId)), payTo, amountAtomic, paymentId },
+      facts: {
+        network: deps.networkOf(Number(payment.chainId)),
+        payTo,
+        // The price, of which a payment through a channel counts only what its ceiling grew.
+        amountAtomic: proof.through?.priceAtomic ?? amountAtomic,
+        paymentId,
+      },
       remainingAtomic: await deps.remainingOf(caller.id),
+      ...proof,
     };
+  }
+
+  async #proofBefore(job: Job, { id, policy }: SignedBefore["payment"]) {
+    if (policy?.["channel"] !== undefined) {
+      const through = await shownBefore(job, id);
+      return through && { through };
+    }
+    const settlement = await job.deps.settlement.find(id);
+    return settlement && { authorization: settlement.authorization };
   }
 
   #refuse(job: Job, refusal: TargetRefusal): Promise<ApiError> {
@@ -478,9 +523,8 @@ function signedNow(
   { caller, target }: Job,
   call: Call,
   { offer, chosen, offered }: Price,
-  { paymentId, remainingAtomic }: AgentReservation,
-  authorization: SignedAuthorization,
-): SignedPayment {
+  { paymentId, remainingAtomic }: Pick<AgentReservation, "paymentId" | "remainingAtomic">,
+): SignedCommon {
   const { network, payTo, amountAtomic } = chosen;
   return {
     key: { agentId: caller.id, paymentId },
@@ -490,7 +534,6 @@ function signedNow(
     offered,
     signsIn: offersSignIn(offer) && !target.mcp,
     fromMs: Date.now(),
-    authorization,
     facts: { network: network.id, payTo, amountAtomic, paymentId },
     remainingAtomic,
   };

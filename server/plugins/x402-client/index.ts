@@ -1,4 +1,5 @@
 /** x402 client: fetches URLs that may cost money, on behalf of agents. */
+import { setTimeout as sleep } from "node:timers/promises";
 import fp from "fastify-plugin";
 import { traced } from "../../infra/tracing.ts";
 import { budgetFor, FetchBudget } from "./budget.ts";
@@ -38,12 +39,14 @@ export default fp(
         agentReserve: app.agentReserve,
         settlement: app.settlement,
         custody: app.custody,
+        channels: app.walletChannels,
         pool: app.pool,
         db: app.prisma,
         listings: app.listingRegistry,
         remainingOf: (agentId) => app.remainingOf(agentId),
         networkOf: (chainId) => app.networkOf(chainId),
         settleWaitMs: app.config.settleWaitMs,
+        sleep: (ms) => sleep(ms),
         fault: async (point) => faults.at?.(point),
         log: app.log,
       }),

@@ -4,15 +4,18 @@ import type { SignedAuthorization } from "../../core/authorization.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import type { Db } from "../../infra/db/prisma.ts";
+import type { ThroughChannel, WalletChannels } from "../channels/wallet.ts";
 import type { Custody } from "../custody/custody.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { ListingPins, ListingRegistry } from "../listings/index.ts";
-import type { Call, Calls, PaymentKey } from "../payments/idempotency.ts";
+import type { KeptEvidence } from "../payments/evidence.ts";
+import type { Call, Calls, PaymentKey, PaymentResult } from "../payments/idempotency.ts";
 import type { AgentReserve, Payer } from "../payments/reserve.ts";
 import type { PaymentSteps } from "../payments/steps.ts";
 import type { Settlement } from "../settlement/types.ts";
 import type { Lease } from "./budget.ts";
 import type { CacheLookup } from "./cache.ts";
+import type { UpstreamContent } from "./content.ts";
 import type { LedgerEntry } from "./ledger.ts";
 import type { FetchInput, Prepared, SendRequest } from "./request.ts";
 import type { Offer, OfferedTerms, RouteBinding } from "./terms.ts";
@@ -24,6 +27,8 @@ export interface FetchCaller extends Payer {
   network: string;
   /** "sites": requests may go only to sites on the agent's allowlist. */
   fetch: "any" | "sites";
+  /** Its owner allows money in payment channels. */
+  usesChannels: boolean;
   requestId: string | null;
   idempotency?: IdempotencyRef;
   /** Its share of memory, held until its response is sent. */
@@ -43,6 +48,7 @@ export interface FetchDeps {
   agentReserve: AgentReserve;
   settlement: Pick<Settlement, "find" | "requestCancel" | "wait">;
   custody: Pick<Custody, "signCancel" | "signIn">;
+  channels: WalletChannels;
   pool: Sql;
   db: Db;
   listings: Pick<ListingRegistry, "forFetch" | "flag" | "countUse">;
@@ -52,6 +58,7 @@ export interface FetchDeps {
   maxBytes: number;
   /** How long a fetch waits for an outcome on chain. */
   settleWaitMs: number;
+  sleep(ms: number): Promise<void>;
   /** Does nothing in production. */
   fault(point: FetchFault): Promise<void>;
   log: { warn(fields: object, message: string): void };
@@ -67,6 +74,8 @@ export interface Job extends Prepared {
   tool: ToolTarget | undefined;
   /** Set when a cached response may be returned, or this one may be cached. */
   cacheLookup: CacheLookup | undefined;
+  /** A seller's total of a channel was adopted: that happens once in a fetch. */
+  hasCorrected?: true;
 }
 
 /**
@@ -84,7 +93,13 @@ export interface PaymentTerms {
 }
 
 /** A payment that is signed and that the engine watches: what its proof, its check and its answer need. */
-export interface SignedPayment {
+export type SignedPayment = SignedCommon &
+  ({ authorization: SignedAuthorization; through?: undefined } | { through: ThroughChannel });
+
+/** One that moves money by an authorization of the token. */
+export type AuthorizedPayment = Extract<SignedPayment, { authorization: SignedAuthorization }>;
+
+export interface SignedCommon {
   key: PaymentKey;
   call: Call;
   offer: Pick<Offer, "x402Version" | "resource" | "extensions">;
@@ -93,7 +108,6 @@ export interface SignedPayment {
   offered?: unknown;
   /** When the request that pays began. */
   fromMs: number;
-  authorization: SignedAuthorization;
   facts: { network: string; payTo: Address; amountAtomic: bigint; paymentId: string };
   remainingAtomic: bigint;
   /** The site grants access by signature after a payment (`sign-in-with-x`), as far as known. */
@@ -107,4 +121,16 @@ export interface DeliveryRecord {
   /** Null if no HTTP response came. */
   upstreamStatus: number | null;
   delivered: boolean;
+}
+
+/** The end of a fetch that signed a payment: what is answered, and what is recorded after it. */
+export interface Confirmed {
+  result: PaymentResult;
+  delivery: DeliveryRecord;
+  /** "open": the seller may still collect it. */
+  payment: "settled" | "open" | "none";
+  /** The delivered content. */
+  seen?: UpstreamContent;
+  /** What the seller signed. */
+  evidence?: KeptEvidence | undefined;
 }

@@ -98,6 +98,12 @@ export function longestFetch(
     : { longestMs, longestClaimMs: 2 * timeoutMs + SPARE_MS_FOR_REQUEST };
 }
 
+/** How long a fetch may use a payment channel. */
+export const busySecondsOf = (
+  input: Parameters<typeof longestFetch>[0],
+  settleWaitMs: number,
+): number => Math.ceil(longestFetch(input, settleWaitMs).longestMs / 1_000);
+
 /** Headers that belong to the MCP transport, which the caller cannot set. */
 const isOfTransport = (header: string): boolean =>
   /^(mcp-.*|accept|content-type|last-event-id)$/i.test(header);

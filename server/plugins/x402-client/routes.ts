@@ -83,6 +83,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
           apiKeyId: agent.apiKeyId,
           network: agent.network,
           fetch: agent.fetch,
+          usesChannels: agent.usesChannels,
           requestId: request.id,
           idempotency: await request.payingRef({
             subjectId: agent.id,
@@ -127,6 +128,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
           apiKeyId: null,
           network: agent.network,
           fetch: agent.fetch,
+          usesChannels: (agent.channelHeldAtomic ?? 0n) > 0n,
           requestId: request.id,
           idempotency: await request.payingRef({ subjectId: agent.id, route: TRY, body, reply }),
         },

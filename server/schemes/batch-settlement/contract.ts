@@ -6,6 +6,7 @@ import {
   domainSeparator,
   encodeAbiParameters,
   encodeFunctionData,
+  getAbiItem,
   keccak256,
   parseAbi,
   parseAbiParameters,
@@ -43,6 +44,8 @@ export const ABI = parseAbi([
   "function claimWithSignature(VoucherClaim[] claims, bytes authorizerSignature)",
   "function settle(address receiver, address token)",
   "function refundWithSignature(ChannelConfig config, uint128 amount, uint256 nonce, bytes authorizerSignature)",
+  "function initiateWithdraw(ChannelConfig config, uint128 amount)",
+  "function finalizeWithdraw(ChannelConfig config)",
   "function multicall(bytes[] data) returns (bytes[])",
   "event Deposited(bytes32 indexed channelId, address indexed sender, uint128 amount, uint128 newBalance)",
   "event Claimed(bytes32 indexed channelId, address indexed sender, uint128 amount, uint128 newTotalClaimed)",
@@ -53,6 +56,8 @@ export const ABI = parseAbi([
 export const DEPOSITED = toEventSelector("Deposited(bytes32,address,uint128,uint128)");
 export const CLAIMED = toEventSelector("Claimed(bytes32,address,uint128,uint128)");
 export const SETTLED = toEventSelector("Settled(address,address,address,uint128)");
+export const WITHDRAW_BEGUN = toEventSelector("WithdrawInitiated(bytes32,uint128,uint40)");
+export const WITHDRAWN = toEventSelector("WithdrawFinalized(bytes32,address,uint128)");
 export const REFUNDED = toEventSelector("Refunded(bytes32,address,uint128)");
 
 const hashed = (text: string): string => keccak256(toBytes(text)).slice(2);
@@ -300,6 +305,23 @@ export function refundCall(refund: {
   );
 }
 
+export const beginWithdrawCall = (config: ChannelConfig, amount: bigint): ContractCall =>
+  callOf(
+    encodeFunctionData({ abi: ABI, functionName: "initiateWithdraw", args: [config, amount] }),
+  );
+
+export const finishWithdrawCall = (config: ChannelConfig): ContractCall =>
+  callOf(encodeFunctionData({ abi: ABI, functionName: "finalizeWithdraw", args: [config] }));
+
+const WITHDRAW_SELECTORS = ["initiateWithdraw", "finalizeWithdraw"].map((name) =>
+  toFunctionSelector(getAbiItem({ abi: ABI, name: name as "finalizeWithdraw" })),
+);
+
+/** A call of the payer's side that moves money only to the payer. */
+export const isWithdrawCall = ({ to, data }: { to: string; data: Hex }): boolean =>
+  to.toLowerCase() === CHANNELS.toLowerCase() &&
+  WITHDRAW_SELECTORS.some((selector) => data.startsWith(selector));
+
 // State.
 
 const CHANNEL = selectorDigits("channels(bytes32)");
@@ -323,9 +345,13 @@ export interface ChannelState {
   readonly refundNonce: bigint;
 }
 
+/** The amount of a withdrawal that was begun, and when; zeros if there is none. */
+export const pendingCall = (channelId: Hex): ContractCall =>
+  callOf(`0x${PENDING}${channelId.slice(2)}`);
+
 export const stateCalls = (channelId: Hex): ContractCall[] => [
   channelCall(channelId),
-  callOf(`0x${PENDING}${channelId.slice(2)}`),
+  pendingCall(channelId),
   refundNonceCall(channelId),
 ];
 
@@ -388,6 +414,11 @@ const ERRORS = new Map(
     "ECDSAInvalidSignature()",
     "InvalidNonce()",
     "InvalidSigner()",
+    "NothingToWithdraw()",
+    "WithdrawalAlreadyPending()",
+    "WithdrawAmountExceedsAvailable()",
+    "WithdrawalNotPending()",
+    "WithdrawDelayNotElapsed()",
   ].map((signature) => [custom(signature), signature.slice(0, -2)]),
 );
 

@@ -32,6 +32,7 @@ import {
 import {
   CHANNELS,
   DEPOSITED,
+  EIP3009_COLLECTOR,
   depositCall,
   depositNonce,
   eip3009Collector,
@@ -344,6 +345,7 @@ export const channelEip3009: Common = {
     };
   },
   payeeOf: (authorization) => termsOf(authorization, "channel-eip3009").config.receiver,
+  collector: EIP3009_COLLECTOR.toLowerCase() as Address,
   stateCall: (ref) => ({
     target: ref.asset,
     data: authorizationStateCalldata(ref.from, tokenNonce(ref)),

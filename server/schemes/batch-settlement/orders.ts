@@ -4,7 +4,7 @@
  * decides whether it happened, no matter who sent it.
  */
 import { addressTopic, type CallResult } from "../../core/abi.ts";
-import type { AuthorizationRef } from "../../core/authorization.ts";
+import type { AuthorizationRef, SchemeTerms } from "../../core/authorization.ts";
 import type { ExpectedTransfer, Reason, Relaying } from "../scheme.ts";
 import {
   CHANNELS,
@@ -15,11 +15,16 @@ import {
   eventsOf,
   pairOf,
   receiverCall,
+  beginWithdrawCall,
+  finishWithdrawCall,
+  pendingCall,
   REFUNDED,
   refundCall,
   refundNonceCall,
   SETTLED,
   settleCall,
+  WITHDRAW_BEGUN,
+  WITHDRAWN,
 } from "./contract.ts";
 import { termsOf } from "./deposit.ts";
 import { zeroAddress, type Address } from "viem";
@@ -29,6 +34,7 @@ const CLAIM_GAS = 60_000n;
 const ROW_GAS = 45_000n;
 const SETTLE_GAS = 120_000n;
 const REFUND_GAS = 120_000n;
+const WITHDRAW_GAS = 120_000n;
 
 const explained =
   (reason: Reason, what: string): Relaying["explainRevert"] =>
@@ -161,4 +167,61 @@ export const refund: Relaying = {
   explainRevert: explained("invalid_batch_settlement_evm_refund_transaction_failed", "refund"),
   reasonUsed: "invalid_batch_settlement_evm_refund_transaction_failed",
   reasonExpired: "invalid_batch_settlement_evm_refund_transaction_failed",
+};
+
+type Withdrawal = Extract<SchemeTerms, { scheme: "channel-withdraw" }>;
+const withdrawalOf = (of: { terms?: SchemeTerms | null | undefined }): Withdrawal =>
+  termsOf(of, "channel-withdraw");
+
+const withdrawnIn = (
+  { logs }: Parameters<Relaying["outcomeIn"]>[0],
+  expected: ExpectedTransfer,
+): bigint | undefined => {
+  const { step, channelId } = withdrawalOf(expected);
+  return eventsOf(logs, step === "begin" ? WITHDRAW_BEGUN : WITHDRAWN, channelId)[0]?.words[0];
+};
+
+/** Of the payer's side. It begins a withdrawal, and finishes it when the channel's delay is over. */
+export const withdraw: Relaying = {
+  planTransfer(order) {
+    const { step, config, facilitator } = withdrawalOf(order);
+    return {
+      calls: () => [
+        step === "begin" ? beginWithdrawCall(config, order.value) : finishWithdrawCall(config),
+      ],
+      isPlainKey: true,
+      deployment: undefined,
+      keyGas: WITHDRAW_GAS,
+      sender: facilitator,
+    };
+  },
+  payeeOf: ({ from }) => from,
+  stateCall: (ref) => pendingCall(withdrawalOf(ref).channelId),
+  isEnded: (ref, answer) => {
+    const begunAt = lastWord(answer);
+    if (begunAt === undefined) return undefined;
+    return (withdrawalOf(ref).step === "begin") === (begunAt !== 0n);
+  },
+  outcomeIn: (shown, expected) =>
+    withdrawnIn(shown, expected) === undefined ? "untouched" : "paid",
+  chargedIn: withdrawnIn,
+  isNamedInLogs: true,
+  traceOf: () => undefined,
+  endFilter: (expected) => {
+    const { step, channelId } = withdrawalOf(expected);
+    return {
+      address: CHANNELS,
+      topics: [[step === "begin" ? WITHDRAW_BEGUN : WITHDRAWN], channelId],
+    };
+  },
+  explainRevert: (text) => {
+    const name = errorName(text);
+    return {
+      reason: "unexpected_settle_error",
+      message: `The withdrawal fails on chain.${name === undefined ? "" : ` (${name.slice(0, 200)})`}`,
+      isOfState: true,
+    };
+  },
+  reasonUsed: "unexpected_settle_error",
+  reasonExpired: "unexpected_settle_error",
 };

@@ -517,8 +517,8 @@ export const DEFECTS: readonly PlantedDefect[] = [
       {
         find: `    await deps.steps.accept(reserved, { kind: "x402", relay: false, authorization });
     await deps.fault("submitted");
-    return this.#deliver(job, signedNow(job, call, found, reserved, authorization));`,
-        replace: `    const payment = signedNow(job, call, found, reserved, authorization);
+    return this.#deliver(job, { ...signedNow(job, call, found, reserved), authorization });`,
+        replace: `    const payment = { ...signedNow(job, call, found, reserved), authorization };
     const shown = await deliver(job, payment);
     await deps.steps.accept(reserved, { kind: "x402", relay: false, authorization });
     await deps.fault("submitted");

@@ -116,6 +116,12 @@ class SpendResult(TypedDict):
     next: NotRequired[str]
 
 
+class FetchResultChannel(TypedDict):
+    id: str
+    balance: str
+    charged: str
+
+
 class FetchResultReceiptEvidenceOffer(TypedDict):
     verified: bool
     why: Optional[str]
@@ -220,6 +226,7 @@ class FetchResult(TypedDict):
     paid: bool
     amountPaid: str
     txHash: Optional[str]
+    channel: NotRequired[FetchResultChannel]
     text: NotRequired[str]
     data: NotRequired[Any]
     dataBase64: NotRequired[str]

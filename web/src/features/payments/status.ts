@@ -119,6 +119,8 @@ const REASONS: Readonly<Record<string, string>> = {
   listing_mismatch: "The seller's terms differed from its listing. Nothing was paid.",
   challenge_already_used:
     "The seller reused a payment challenge that an earlier payment had answered. Nothing was paid.",
+  channel_distrusted:
+    "The seller broke the rules of an earlier payment channel, which is being closed. Nothing was paid.",
 };
 
 /**

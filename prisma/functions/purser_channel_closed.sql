@@ -1,0 +1,22 @@
+-- The chain shows that nothing is left to come back from a channel. What the receiver has claimed is what it was paid: a payment
+-- whose outcome was unknown was charged as far as the claims exceed the charges that we know.
+CREATE FUNCTION purser_channel_closed(p_agent_id TEXT, p_channel_id TEXT, p_claimed NUMERIC, p_returned NUMERIC)
+RETURNS VOID LANGUAGE plpgsql AS $$
+DECLARE
+  v_channel channels%ROWTYPE;
+BEGIN
+  SELECT * INTO v_channel FROM channels c WHERE c.agent_id = p_agent_id AND c.id = p_channel_id FOR UPDATE;
+  UPDATE payments p
+     SET status = 'settled', charged = LEAST(p_claimed - v_channel.charged, p.ceiling), settled_at = clock_timestamp(),
+         final_at = clock_timestamp(), updated_at = clock_timestamp()
+   WHERE p_claimed > v_channel.charged AND p.agent_id = p_agent_id AND p.id = (
+           SELECT u.id FROM payments u
+            WHERE u.agent_id = p_agent_id AND u.channel_id = p_channel_id AND u.ceiling IS NOT NULL AND u.outstanding
+              AND u.voucher IS NOT NULL
+            ORDER BY u.created_at DESC LIMIT 1);
+  PERFORM purser_vouchers_uncharged(p_agent_id, p_channel_id);
+  UPDATE channels
+     SET status = 'closed', closed_at = clock_timestamp(), returned = p_returned, charged = GREATEST(charged, LEAST(p_claimed, ceiling))
+   WHERE agent_id = p_agent_id AND id = p_channel_id AND status = 'closing';
+END;
+$$;

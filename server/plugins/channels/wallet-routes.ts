@@ -1,0 +1,105 @@
+/** What an owner sees of an agent's payment channels, and how they are closed. */
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import { getAddress } from "viem";
+import { formatAtomic } from "../../core/money.ts";
+import { readPage, toPage } from "../../core/paging.ts";
+import { ApiError } from "../../errors.ts";
+import {
+  ChannelParams,
+  ClosingAnswer,
+  PaymentChannelPage,
+  type PaymentChannel,
+} from "../../schemas/channels.ts";
+import { IdParams, PageQuery } from "../../schemas/common.ts";
+import { ownAgent } from "../agents/store.ts";
+import { listChannels, type ChannelRow } from "./wallet-store.ts";
+
+const routes: FastifyPluginAsyncTypebox = async (app) => {
+  const tags = ["owners: payments"];
+
+  const onWire = (row: ChannelRow): PaymentChannel => {
+    const balance = row.depositedAtomic - row.returnedAtomic;
+    const held =
+      row.status !== "closed" && balance > row.ceilingAtomic ? balance - row.ceilingAtomic : 0n;
+    return {
+      id: row.id,
+      agentId: row.agentId,
+      network: app.networkOf(Number(row.chainId)),
+      payTo: getAddress(row.receiver),
+      url: row.url,
+      status: row.status,
+      reason: row.reason as PaymentChannel["reason"],
+      withdrawDelaySeconds: row.withdrawDelay,
+      balance: formatAtomic(row.status === "closed" ? 0n : balance),
+      spent: formatAtomic(row.ceilingAtomic),
+      charged: formatAtomic(row.chargedAtomic),
+      held: formatAtomic(held),
+      returned: formatAtomic(row.returnedAtomic),
+      createdAt: new Date(Number(row.createdAtMicros / 1_000n)).toISOString(),
+      lastUsedAt: row.usedAt.toISOString(),
+      closedAt: row.closedAt?.toISOString() ?? null,
+    };
+  };
+
+  app.get(
+    "/api/agents/:id/channels",
+    {
+      config: { auth: "owner", second: true },
+      schema: {
+        tags,
+        operationId: "listChannels",
+        summary: "The agent's payment channels, and what is held in them",
+        params: IdParams,
+        querystring: PageQuery,
+        response: { 200: PaymentChannelPage },
+      },
+    },
+    async ({ owner, params, query }) => {
+      const { id: agentId } = await ownAgent(app.prisma, owner, params.id);
+      const page = readPage(query);
+      return toPage(await listChannels(app.prisma, { agentId, page }), page.limit, onWire);
+    },
+  );
+
+  // Closing only takes away, so the session is enough.
+  app.post(
+    "/api/agents/:id/channels/close",
+    {
+      config: { auth: "owner", second: true },
+      schema: {
+        tags,
+        operationId: "closeChannels",
+        summary: "Close all payment channels of the agent: what is left in them comes back",
+        params: IdParams,
+        response: { 200: ClosingAnswer },
+      },
+    },
+    async ({ owner, params }) => {
+      const { id: agentId } = await ownAgent(app.prisma, owner, params.id);
+      return { closing: await app.closeChannels({ agentId }) };
+    },
+  );
+
+  app.post(
+    "/api/agents/:id/channels/:channelId/close",
+    {
+      config: { auth: "owner", second: true },
+      schema: {
+        tags,
+        operationId: "closeChannel",
+        summary: "Close one payment channel: what is left in it comes back",
+        params: ChannelParams,
+        response: { 200: ClosingAnswer },
+      },
+    },
+    async ({ owner, params }) => {
+      const { id: agentId } = await ownAgent(app.prisma, owner, params.id);
+      const { channelId } = params;
+      const known = await app.prisma.channel.count({ where: { agentId, id: channelId } });
+      if (known === 0) throw new ApiError("not_found");
+      return { closing: await app.closeChannels({ agentId, channelId }) };
+    },
+  );
+};
+
+export default routes;

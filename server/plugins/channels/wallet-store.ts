@@ -1,0 +1,292 @@
+/** The statements of an agent's channels. What decides is in prisma/functions. */
+import type { Address, Hex } from "viem";
+import type { ChannelConfig } from "../../core/authorization.ts";
+import { bytea, type Sql } from "../../infra/db/pool.ts";
+import {
+  atomicOf,
+  databaseNow,
+  placeOf,
+  readKeyset,
+  secondsAfter,
+  type Db,
+} from "../../infra/db/prisma.ts";
+import type { PageRequest, Place } from "../../core/paging.ts";
+import type { ClosingChannel } from "./closing.ts";
+import type { ChannelOrder } from "../../schemes/batch-settlement/paying.ts";
+import type { StoredSnapshot } from "../guardrails/store.ts";
+import { readFacts } from "../guardrails/rules.ts";
+
+interface Key {
+  agentId: string;
+  paymentId: string;
+}
+
+export async function voucherSigned(
+  sql: Sql,
+  { agentId, paymentId, voucher }: Key & { voucher: Hex },
+): Promise<void> {
+  // SQL: part of every payment through a channel; it calls a function.
+  await sql.query({
+    name: "voucher-signed",
+    text: "SELECT purser_voucher_signed($1, $2, $3::bytea)",
+    values: [agentId, paymentId, bytea(Buffer.from(voucher.slice(2), "hex"))],
+  });
+}
+
+/** What became of the request that a voucher paid for. */
+export interface VoucherEnd extends Key {
+  /** Null: not known. */
+  chargedAtomic: bigint | null;
+  upstreamStatus: number | null;
+  delivered: boolean;
+  /** Why the channel is used no more. */
+  reason: "seller_broke_rules" | null;
+}
+
+export async function voucherEnded(sql: Sql, end: VoucherEnd): Promise<void> {
+  // SQL: as above.
+  await sql.query({
+    name: "voucher-ended",
+    text: "SELECT purser_voucher_ended($1, $2, $3::numeric, $4::integer, $5::boolean, $6::text)",
+    values: [
+      end.agentId,
+      end.paymentId,
+      end.chargedAtomic === null ? null : String(end.chargedAtomic),
+      end.upstreamStatus,
+      end.delivered,
+      end.reason,
+    ],
+  });
+}
+
+export async function voucherAgain(
+  sql: Sql,
+  { agentId, paymentId, seconds }: Key & { seconds: number },
+): Promise<boolean> {
+  // SQL: calls a function.
+  const { rows } = await sql.query<{ taken: boolean }>(
+    "SELECT purser_voucher_again($1, $2, $3) AS taken",
+    [agentId, paymentId, seconds],
+  );
+  return rows[0]?.taken ?? false;
+}
+
+export async function channelCorrected(
+  sql: Sql,
+  correction: Key & { total: bigint; ceiling: bigint; voucher: Hex | null },
+): Promise<void> {
+  const { agentId, paymentId, total, ceiling, voucher } = correction;
+  // SQL: calls a function.
+  await sql.query("SELECT purser_channel_corrected($1, $2, $3::numeric, $4::numeric, $5::bytea)", [
+    agentId,
+    paymentId,
+    String(total),
+    String(ceiling),
+    voucher && bytea(Buffer.from(voucher.slice(2), "hex")),
+  ]);
+}
+
+/** A payment whose voucher was signed, and its channel now. */
+export interface StoredVoucher {
+  order: Omit<ChannelOrder, "deposit">;
+  voucher: Hex;
+  priceAtomic: bigint;
+  /** What the receiver had charged before it. */
+  chargedBefore: bigint;
+  /** What it charged for it; null: not known. */
+  chargedAtomic: bigint | null;
+  depositId: string | undefined;
+  balanceAtomic: bigint;
+}
+
+export async function findVoucher(
+  db: Db,
+  { agentId, paymentId }: Key,
+): Promise<StoredVoucher | undefined> {
+  const payment = await db.payment.findUnique({
+    where: { agentId_id: { agentId, id: paymentId } },
+    include: { agent: { select: { walletAddress: true } } },
+  });
+  if (!payment?.voucher || payment.channelId === null || payment.ceiling === null) return undefined;
+  const channel = await db.channel.findUnique({
+    where: { agentId_id: { agentId, id: payment.channelId } },
+  });
+  const facts = readFacts((payment.policy ?? {}) as StoredSnapshot);
+  if (!channel || !facts.channel) return undefined;
+  const config = configIn(channel, payment.agent.walletAddress as Address);
+  return {
+    order: { chainId: Number(channel.chainId), config, ceiling: atomicOf(payment.ceiling) },
+    voucher: `0x${Buffer.from(payment.voucher).toString("hex")}`,
+    priceAtomic: facts.price ?? 0n,
+    chargedBefore: BigInt(facts.channel.charged),
+    chargedAtomic: payment.charged === null ? null : atomicOf(payment.charged),
+    depositId: facts.channel.depositId,
+    balanceAtomic: BigInt(facts.channel.balance) + BigInt(facts.channel.deposit ?? "0"),
+  };
+}
+
+const configIn = (
+  channel: {
+    receiver: string;
+    receiverAuthorizer: string;
+    signer: string;
+    asset: string;
+    withdrawDelay: number;
+    salt: string;
+  },
+  payer: Address,
+): ChannelConfig => ({
+  payer,
+  payerAuthorizer: channel.signer as Address,
+  receiver: channel.receiver as Address,
+  receiverAuthorizer: channel.receiverAuthorizer as Address,
+  token: channel.asset as Address,
+  withdrawDelay: channel.withdrawDelay,
+  salt: channel.salt as Hex,
+});
+
+const MAX_DUE = 50;
+
+/** Channels to be closed whose time to look at has come, and that no request uses. */
+export async function closingChannels(db: Db): Promise<ClosingChannel[]> {
+  const now = await databaseNow(db);
+  const channels = await db.channel.findMany({
+    where: { status: "closing", lookAt: { lte: now }, busyUntil: { lte: now } },
+    orderBy: { lookAt: "asc" },
+    take: MAX_DUE,
+    include: { agent: { select: { walletAddress: true } } },
+  });
+  const deposits = await db.payment.groupBy({
+    by: ["agentId", "channelId", "outstanding"],
+    where: {
+      kind: "deposit",
+      OR: channels.map(({ agentId, id: channelId }) => ({ agentId, channelId })),
+      status: { in: ["reserved", "submitted", "unknown", "settled"] },
+    },
+    _sum: { amount: true },
+    _count: true,
+  });
+  return channels.map((channel) => {
+    const { agentId, id, voucher } = channel;
+    const own = deposits.filter((one) => one.agentId === agentId && one.channelId === id);
+    const settled = own.find(({ outstanding }) => !outstanding);
+    return {
+      agentId,
+      id: id as Hex,
+      chainId: Number(channel.chainId),
+      config: configIn(channel, channel.agent.walletAddress as Address),
+      reason: channel.reason ?? "",
+      ceiling: atomicOf(channel.ceiling),
+      charged: atomicOf(channel.charged),
+      voucher: voucher && `0x${Buffer.from(voucher).toString("hex")}`,
+      url: channel.url,
+      refundTries: channel.refundTries,
+      depositedAtomic: settled?._sum.amount ? atomicOf(settled._sum.amount) : 0n,
+      openDeposits: own.find(({ outstanding }) => outstanding)?._count ?? 0,
+    };
+  });
+}
+
+export async function lookAgain(
+  db: Db,
+  { agentId, id }: ClosingChannel,
+  { afterMs, hasAsked }: { afterMs: number; hasAsked: boolean },
+): Promise<void> {
+  const lookAt = secondsAfter(await databaseNow(db), afterMs / 1_000);
+  await db.channel.updateMany({
+    where: { agentId, id, status: "closing" },
+    data: { lookAt, ...(hasAsked && { refundTries: { increment: 1 } }) },
+  });
+}
+
+export async function noteReturned(
+  db: Db,
+  { agentId, id }: ClosingChannel,
+  returned: bigint,
+): Promise<void> {
+  await db.channel.updateMany({
+    where: { agentId, id, returned: { lt: String(returned) } },
+    data: { returned: String(returned) },
+  });
+}
+
+export async function channelClosed(
+  sql: Sql,
+  { agentId, id }: ClosingChannel,
+  { claimed, returned }: { claimed: bigint; returned: bigint },
+): Promise<void> {
+  // SQL: calls a function.
+  await sql.query("SELECT purser_channel_closed($1, $2, $3::numeric, $4::numeric)", [
+    agentId,
+    id,
+    String(claimed),
+    String(returned),
+  ]);
+}
+
+/** Uses no channel of this agent any more, or not this one. Returns how many are closing because of it. */
+export async function beginClosing(
+  db: Db,
+  { agentId, channelId }: { agentId: string; channelId?: string | undefined },
+): Promise<number> {
+  const { count } = await db.channel.updateMany({
+    where: { agentId, status: "open", ...(channelId !== undefined && { id: channelId }) },
+    data: { status: "closing", reason: "owner" },
+  });
+  return count;
+}
+
+export interface ChannelRow extends Place {
+  agentId: string;
+  chainId: bigint;
+  receiver: Address;
+  withdrawDelay: number;
+  status: "open" | "closing" | "closed";
+  reason: string | null;
+  depositedAtomic: bigint;
+  ceilingAtomic: bigint;
+  chargedAtomic: bigint;
+  returnedAtomic: bigint;
+  url: string | null;
+  usedAt: Date;
+  closedAt: Date | null;
+}
+
+/** An agent's channels, newest first. Returns one row more than the page. */
+export async function listChannels(
+  db: Db,
+  { agentId, page }: { agentId: string; page: PageRequest },
+): Promise<ChannelRow[]> {
+  const stored = await readKeyset(page, (where, order) =>
+    db.channel.findMany({ where: { AND: [{ agentId }, where] }, ...order }),
+  );
+  const deposits = await db.payment.groupBy({
+    by: ["channelId"],
+    where: {
+      agentId,
+      kind: "deposit",
+      channelId: { in: stored.map(({ id }) => id) },
+      status: { in: ["reserved", "submitted", "unknown", "settled"] },
+    },
+    _sum: { amount: true },
+  });
+  const depositedIn = new Map(
+    deposits.map(({ channelId, _sum }) => [channelId, _sum.amount ? atomicOf(_sum.amount) : 0n]),
+  );
+  return stored.map((channel) => ({
+    ...placeOf(channel),
+    agentId: channel.agentId,
+    chainId: channel.chainId,
+    receiver: channel.receiver as Address,
+    withdrawDelay: channel.withdrawDelay,
+    status: channel.status as ChannelRow["status"],
+    reason: channel.reason,
+    depositedAtomic: depositedIn.get(channel.id) ?? 0n,
+    ceilingAtomic: atomicOf(channel.ceiling),
+    chargedAtomic: atomicOf(channel.charged),
+    returnedAtomic: atomicOf(channel.returned),
+    url: channel.url,
+    usedAt: channel.usedAt,
+    closedAt: channel.closedAt,
+  }));
+}

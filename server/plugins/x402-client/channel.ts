@@ -1,0 +1,221 @@
+/**
+ * A fetch that is paid through a payment channel: the voucher that is signed for it, and what the seller's answer means.
+ * No transaction is waited for. What counts as spent is the growth of the signed ceiling, which was reserved; the seller's
+ * report within the rules of the scheme says what it charged of that.
+ */
+import { formatAtomic } from "../../core/money.ts";
+import { siteOf } from "../../core/site.ts";
+import { ApiError, type ErrorCode } from "../../errors.ts";
+import {
+  configOf,
+  readReport,
+  type PayableChannel,
+  type ChannelOrder,
+} from "../../schemes/batch-settlement/paying.ts";
+import type { ThroughChannel } from "../channels/wallet.ts";
+import { inProgress, type Call, type PaymentResult } from "../payments/idempotency.ts";
+import type { ChannelReservation } from "../payments/reserve.ts";
+import { neverPaidError, paidBody, unknownError } from "./answers.ts";
+import type { ChosenTerms } from "./choose.ts";
+import { isBrokenOff, readReceipt, sellersAnswer, type UpstreamContent } from "./content.ts";
+import type { ProofResponse } from "./deliver.ts";
+import type { Confirmed, Job, SignedPayment } from "./job.ts";
+import { busySecondsOf } from "./request.ts";
+
+export type ChannelPayment = Extract<SignedPayment, { through: ThroughChannel }>;
+type Failure = Extract<ProofResponse, { kind: "failed" }>;
+
+/** Signs what was reserved, and stores it: from then on the seller may have it. */
+export async function signForChannel(
+  job: Job,
+  call: Call,
+  offer: PayableChannel,
+  { reserved, chosen }: { reserved: ChannelReservation; chosen: ChosenTerms },
+): Promise<ThroughChannel> {
+  const { caller, target, deps } = job;
+  const { agentId, paymentId, channel, validBeforeSeconds } = reserved;
+  const { receiverAuthorizer, withdrawDelay, signer } = offer;
+  const terms = { receiverAuthorizer, withdrawDelay, signer, salt: channel.salt };
+  const ends = { receiver: chosen.payTo, token: chosen.asset };
+  const order: ChannelOrder = {
+    chainId: chosen.network.chainId,
+    config: configOf(caller.walletAddress, { ...ends, ...terms }),
+    ceiling: BigInt(channel.ceiling),
+    ...(channel.voucher && {
+      before: { ceiling: BigInt(channel.before), voucher: channel.voucher },
+    }),
+    ...(channel.deposit !== undefined && {
+      deposit: {
+        amount: BigInt(channel.deposit),
+        validBefore: validBeforeSeconds,
+        salt: deps.channels.newSalt(),
+      },
+    }),
+  };
+  const key = { agentId, paymentId };
+  const signed = await deps.steps.signing(key, call, () =>
+    deps.channels.sign(agentId, order, siteOf(target.url)),
+  );
+  const { depositId } = channel;
+  await deps.steps.accepting(key, () => deps.channels.accept(key, { order, signed, depositId }));
+  return {
+    id: channel.id,
+    order,
+    signed,
+    chargedBefore: BigInt(channel.charged),
+    balanceAtomic: BigInt(channel.balance) + BigInt(channel.deposit ?? "0"),
+    priceAtomic: chosen.amountAtomic,
+    depositId,
+  };
+}
+
+/**
+ * The voucher of an earlier request with the key, whose answer was lost: the same voucher is shown again, so it pays once.
+ * Throws if its outcome became known meanwhile, or another request uses the channel now.
+ */
+export async function shownBefore(
+  job: Job,
+  paymentId: string,
+): Promise<ThroughChannel | undefined> {
+  const { channels } = job.deps;
+  const key = { agentId: job.caller.id, paymentId };
+  const found = await channels.find(key);
+  if (!found) return undefined;
+  const { chargedAtomic, ...through } = found;
+  if (chargedAtomic === 0n) throw neverPaidError(paymentId);
+  if (chargedAtomic !== null) throw answerLost(paymentId, chargedAtomic);
+  if (!(await channels.again(key, busySecondsOf(job.input, job.deps.settleWaitMs))))
+    throw inProgress(paymentId);
+  return through;
+}
+
+/** Undefined: the seller's total was ahead of ours, and we follow it. The request is to be made again. */
+export async function confirmThroughChannel(
+  job: Job,
+  payment: ChannelPayment,
+  shown: ProofResponse,
+): Promise<Confirmed | undefined> {
+  const { depositId } = payment.through;
+  const { channels } = job.deps;
+  // The seller's side makes the deposit, whatever came of the request.
+  if (depositId !== undefined)
+    channels.followDeposit(depositId, shown.seen && readReceipt(shown.seen).txHash);
+  if (shown.kind === "delivered" && !isBrokenOff(shown.seen))
+    return delivered(job, payment, shown.seen);
+  const failure: Failure =
+    shown.kind === "failed"
+      ? shown
+      : {
+          kind: "failed",
+          how: "broken",
+          seen: shown.seen,
+          why: "The target broke off its response",
+        };
+  const { correction } = failure;
+  if (correction && !job.hasCorrected) {
+    job.hasCorrected = true;
+    if (await channels.correct(payment.key, payment.through.order, correction)) return undefined;
+  }
+  return failed(job, payment, failure);
+}
+
+async function delivered(
+  job: Job,
+  payment: ChannelPayment,
+  seen: UpstreamContent,
+): Promise<Confirmed> {
+  const { through, facts, key } = payment;
+  const { id: channelId, chargedBefore, priceAtomic } = through;
+  const report = readReport(seen.paymentResponse, { channelId, priceAtomic, chargedBefore });
+  // Without a report the whole price counts as charged. A report that breaks the rules counts for nothing.
+  const chargedAtomic = report.kind === "charged" ? report.amount : priceAtomic;
+  const reason = report.kind === "broken" ? ("seller_broke_rules" as const) : null;
+  if (report.kind === "broken")
+    job.deps.log.warn({ ...key, channelId, why: report.why }, "a seller broke a channel's rules");
+  await job.deps.channels.end({
+    ...key,
+    chargedAtomic,
+    reason,
+    upstreamStatus: seen.status,
+    delivered: true,
+  });
+  const paid = {
+    ...facts,
+    amountAtomic: chargedAtomic,
+    txHash: null,
+    channel: members(through, chargedAtomic),
+  };
+  return {
+    result: { kind: "done", body: paidBody(job.target, seen, paid, payment.remainingAtomic) },
+    delivery: { upstreamStatus: seen.status, delivered: true },
+    payment: chargedAtomic > 0n ? "settled" : "none",
+    seen,
+  };
+}
+
+/**
+ * A seller that refuses a request charges nothing for it. It keeps the voucher, so the ceiling stays spent; the next request
+ * through the channel uses the same ceiling again.
+ */
+async function failed(job: Job, payment: ChannelPayment, failure: Failure): Promise<Confirmed> {
+  const { key, facts, through } = payment;
+  const upstreamStatus = failure.seen?.status ?? null;
+  const delivery = { upstreamStatus, delivered: false };
+  await job.deps.channels.end({ ...key, chargedAtomic: null, reason: null, ...delivery });
+  const extra = {
+    paymentId: key.paymentId,
+    network: facts.network,
+    payTo: facts.payTo,
+    delivered: false,
+    upstreamStatus,
+    channel: members(through, 0n),
+    ...sellersAnswer(failure.seen),
+  };
+  return { result: failedResult(payment, failure, extra), delivery, payment: "none" };
+}
+
+function failedResult(
+  { key, facts }: ChannelPayment,
+  { how, why }: Failure,
+  extra: Record<string, unknown>,
+): PaymentResult {
+  const price = formatAtomic(facts.amountAtomic);
+  // It may have done the work, and charged it.
+  if (how === "timeout" || how === "broken")
+    return { kind: "unknown", error: unknownError(key.paymentId, why, extra) };
+  const code: ErrorCode = how === "refused" ? "settlement_failed" : "upstream_error";
+  const detail = `${why}. It charged nothing, but keeps a voucher for up to ${price} USDC: your next payment through this channel uses the same amount again.`;
+  return {
+    kind: "failed",
+    error: new ApiError(code, {
+      detail,
+      extra: { ...extra, paid: false, amountPaid: "0", txHash: null },
+    }),
+  };
+}
+
+/** The later answers of the seller showed that it charged a request whose answer was lost. */
+const answerLost = (paymentId: string, chargedAtomic: bigint): ApiError =>
+  new ApiError("paid_upstream_failed", {
+    detail: `The response to this request was lost, and the seller has charged ${formatAtomic(chargedAtomic)} USDC for it. Do not pay again; contact the seller.`,
+    extra: {
+      paymentId,
+      paid: true,
+      amountPaid: formatAtomic(chargedAtomic),
+      txHash: null,
+      delivered: false,
+      upstreamStatus: null,
+    },
+  });
+
+export const channelBusy = (paymentId: string | null): ApiError =>
+  new ApiError("channel_busy", {
+    headers: { "retry-after": "1" },
+    extra: { channelBusyWith: paymentId },
+  });
+
+const members = ({ id, balanceAtomic, chargedBefore }: ThroughChannel, charged: bigint) => ({
+  id,
+  balance: formatAtomic(balanceAtomic),
+  charged: formatAtomic(chargedBefore + charged),
+});

@@ -1,0 +1,123 @@
+// Goal: the money in a channel comes back at any time: by the seller's refund, or without it after the withdraw delay.
+import t from "tap";
+import { privateKeyToAddress } from "viem/accounts";
+import { CHANNEL_KEY } from "../helpers/app.ts";
+import { CHANNELS, CHANNELS_ABI } from "../helpers/batch-settlement.ts";
+import { until } from "../helpers/until.ts";
+import { channelSeller } from "./channel-sellers.ts";
+import { market, PAYEE } from "./market.ts";
+import { ourFacilitator } from "./stock-sellers.ts";
+
+t.test("channels are closed", async (t) => {
+  const made = await market(t, {
+    listen: true,
+    env: { SETTLE_WAIT_MS: "10000", CONFIRMATIONS_31337: "1" },
+    agent: { dailyLimit: "2", channelHeld: "1", channelDelay: 86_400 },
+  });
+  const { app, chain, agent, owner } = made;
+  const facilitator = ourFacilitator(made.baseUrl);
+  const signer = privateKeyToAddress(CHANNEL_KEY as `0x${string}`);
+  await chain.testClient.setBalance({ address: signer, value: 10n ** 18n });
+
+  interface Row {
+    id: string;
+    status: string;
+    reason: string | null;
+    balance: string;
+    charged: string;
+    held: string;
+    returned: string;
+  }
+  const channels = async (): Promise<Row[]> => {
+    const answer = await app.inject({
+      url: `/api/agents/${agent.id}/channels`,
+      headers: owner.headers,
+    });
+    return answer.json<{ items: Row[] }>().items;
+  };
+  const close = async (id: string): Promise<void> => {
+    const answer = await app.inject({
+      method: "POST",
+      url: `/api/agents/${agent.id}/channels/${id}/close`,
+      headers: owner.headers,
+    });
+    t.match(answer.json(), { closing: 1 }, answer.body);
+  };
+  /** As the background work does, without waiting for its time. */
+  const closed = async (id: string): Promise<Row> => {
+    let row: Row | undefined;
+    await until(async () => {
+      await made.database.pool.query("UPDATE channels SET look_at = '-infinity'");
+      await app.closeDueChannels();
+      await chain.testClient.mine({ blocks: 1 });
+      row = (await channels()).find((one) => one.id === id);
+      return row?.status === "closed";
+    }, 30_000);
+    return row as Row;
+  };
+  const sell = async () => {
+    const seller = await channelSeller(t, { chain, payTo: PAYEE, facilitator });
+    made.config.fetchPrivateOrigins.push(seller.origin);
+    const url = `${seller.origin}/word`;
+    for (const _ of [1, 2, 3]) await made.fetch({ url: `${url}?charge=700` });
+    const [row] = await channels();
+    return { seller, row: row as Row };
+  };
+
+  await t.test("by the seller's refund, which pays the seller what it charged", async (t) => {
+    const before = {
+      wallet: await made.balanceOf(agent.walletAddress),
+      payee: await made.balanceOf(PAYEE),
+    };
+    const { seller, row } = await sell();
+    t.match(row, { status: "open", balance: "0.1", charged: "0.0021", held: "0.0976" });
+    await close(row.id);
+    t.match(await closed(row.id), {
+      status: "closed",
+      reason: "owner",
+      balance: "0",
+      charged: "0.0021",
+      held: "0",
+      returned: "0.0979",
+    });
+    t.equal(before.wallet - (await made.balanceOf(agent.walletAddress)), 2_100n);
+    await seller.collect();
+    t.equal((await made.balanceOf(PAYEE)) - before.payee, 2_100n);
+  });
+
+  await t.test("without the seller, after the delay", async (t) => {
+    const before = await made.balanceOf(agent.walletAddress);
+    const { seller, row } = await sell();
+    seller.before = (_request, response) => void response.status(503).end();
+    await close(row.id);
+    await until(async () => {
+      await made.database.pool.query("UPDATE channels SET look_at = '-infinity'");
+      await app.closeDueChannels();
+      const [, begunAt] = await chain.publicClient.readContract({
+        address: CHANNELS,
+        abi: CHANNELS_ABI,
+        functionName: "pendingWithdrawals",
+        args: [row.id as `0x${string}`],
+      });
+      return begunAt !== 0;
+    }, 30_000);
+    t.equal(before - (await made.balanceOf(agent.walletAddress)), 100_000n, "not yet");
+    await chain.testClient.increaseTime({ seconds: 901 });
+    await chain.testClient.mine({ blocks: 1 });
+    t.match(await closed(row.id), { status: "closed", returned: "0.1", charged: "0.0021" });
+    t.equal(await made.balanceOf(agent.walletAddress), before, "the seller never claimed");
+  });
+
+  await t.test("and the ledger agrees with the chain", async (t) => {
+    const head = await chain.publicClient.getBlockNumber();
+    await until(async () => {
+      await chain.testClient.mine({ blocks: 1 });
+      const answer = await app.inject({ url: "/api/overview", headers: owner.headers });
+      const [state] = answer.json<{ ledger: { equalsChain: boolean; asOfBlock: string }[] }>()
+        .ledger;
+      return state?.equalsChain === true && BigInt(state.asOfBlock) >= head;
+    }, 30_000);
+    const { rows } = await made.database.pool.query("SELECT * FROM ledger_differences");
+    t.same(rows, []);
+  });
+});
