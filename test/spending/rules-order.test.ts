@@ -99,7 +99,7 @@ const FAULTLESS: Facts = {
   hold: 1n,
 };
 
-/** `purser_reserve` has no facts of a channel yet: the last test calls the decision itself. */
+/** The last test calls the decision about channels itself; test/x402-client/channel-limits.test.ts pays through them. */
 const OF_CHANNELS = [
   "channel_not_allowed",
   "channel_limit_exceeded",
