@@ -10,10 +10,12 @@ CREATE FUNCTION purser_channel(
 DECLARE
   ask channels%ROWTYPE := jsonb_populate_record(NULL::channels, p_asked);
 BEGIN
-  SELECT COALESCE(sum(h.amount), 0), COALESCE(sum(h.amount) FILTER (WHERE h.receiver = ask.receiver), 0),
-         COALESCE(bool_or(h.receiver = ask.receiver AND h.reason = 'seller_broke_rules'), FALSE)
-    INTO held, payee_held, is_distrusted
-    FROM (SELECT c.receiver, c.reason, GREATEST(purser_channel_balance(c) - c.ceiling, 0) AS amount FROM channels c
+  -- Also after that channel was closed: another would be no better.
+  is_distrusted := EXISTS (SELECT 1 FROM channels c WHERE c.agent_id = p_agent.id AND c.receiver = ask.receiver
+                              AND c.reason = 'seller_broke_rules');
+  SELECT COALESCE(sum(h.amount), 0), COALESCE(sum(h.amount) FILTER (WHERE h.receiver = ask.receiver), 0)
+    INTO held, payee_held
+    FROM (SELECT c.receiver, GREATEST(purser_channel_balance(c) - c.ceiling, 0) AS amount FROM channels c
            WHERE c.agent_id = p_agent.id AND c.status <> 'closed') h;
   SELECT * INTO channel FROM channels c
    WHERE c.agent_id = p_agent.id AND c.chain_id = ask.chain_id AND c.asset = ask.asset AND c.receiver = ask.receiver

@@ -10,7 +10,8 @@ BEGIN
   NEW.class := my_class;
   NEW.only_lane := NEW.terms->>'facilitator';
   NEW.turn := clock_timestamp();
-  -- Gas that an agent's payment reserved moves to its settlement. An allowance reserves its own.
+  -- Gas that an agent's payment reserved moves to its settlement. An allowance reserves its own; a withdrawal from a channel, which
+  -- is no payment, reserves none.
   IF NEW.kind = 'allowance' THEN
     SELECT ARRAY['agents', 'owner:' || a.owner_id] INTO NEW.gas_accounts FROM agents a WHERE a.id = NEW.agent_id;
     NEW.gas_accounts := coalesce(NEW.gas_accounts, '{}');
@@ -18,7 +19,7 @@ BEGIN
     SELECT p.gas_hold, CASE my_class WHEN 0 THEN ARRAY['withdrawals', 'withdrawer:' || a.owner_id]
                                      ELSE ARRAY['agents', 'owner:' || a.owner_id] END
       INTO NEW.gas_hold, NEW.gas_accounts
-      FROM agents a JOIN payments p ON p.agent_id = a.id WHERE a.id = NEW.agent_id AND p.id = NEW.id;
+      FROM agents a LEFT JOIN payments p ON p.agent_id = a.id AND p.id = NEW.id WHERE a.id = NEW.agent_id;
     NEW.gas_hold := coalesce(NEW.gas_hold, 0);
     NEW.gas_accounts := coalesce(NEW.gas_accounts, '{}');
   END IF;

@@ -7,7 +7,7 @@ BEGIN
   IF NOT FOUND AND EXISTS (
     SELECT 1 FROM payments WHERE agent_id = NEW.agent_id AND id = NEW.id AND status IN ('voided', 'blocked')
   ) THEN
-    RAISE EXCEPTION 'the reservation of % is gone', NEW.id USING ERRCODE = 'PU004';
+    PERFORM purser_reservation_gone(NEW.id);
   END IF;
   RETURN NULL;
 END;

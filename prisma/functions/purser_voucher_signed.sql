@@ -12,7 +12,7 @@ BEGIN
          ceiling = GREATEST(c.ceiling, v_payment.ceiling)
    WHERE c.agent_id = p_agent_id AND c.id = v_payment.channel_id AND c.busy_payment = p_payment_id AND c.status = 'open';
   IF NOT FOUND THEN
-    RAISE EXCEPTION 'the reservation of % is gone', p_payment_id USING ERRCODE = 'PU004';
+    PERFORM purser_reservation_gone(p_payment_id);
   END IF;
   UPDATE payments SET status = 'submitted', voucher = p_voucher, updated_at = clock_timestamp()
    WHERE agent_id = p_agent_id AND id = p_payment_id;

@@ -28,7 +28,11 @@ export const PaymentChannel = Type.Object({
       "closing: no longer used; the rest comes back by the seller's refund, or after the withdraw delay",
   }),
   reason: Nullable(
-    Type.Union([Type.Literal("owner"), Type.Literal("seller_broke_rules")]),
+    Type.Union([
+      Type.Literal("owner"),
+      Type.Literal("seller_broke_rules"),
+      Type.Literal("key_changed"),
+    ]),
     "Why it is not open",
   ),
   withdrawDelaySeconds: Type.Integer({

@@ -44,6 +44,7 @@ CREATE UNIQUE INDEX channels_open_idx
   ON channels (agent_id, chain_id, asset, receiver, receiver_authorizer, withdraw_delay, signer) WHERE status = 'open';
 CREATE INDEX channels_closing_idx ON channels (look_at) WHERE status = 'closing';
 CREATE INDEX channels_held_idx ON channels (agent_id) WHERE status <> 'closed';
+CREATE INDEX channels_distrusted_idx ON channels (agent_id, receiver) WHERE reason = 'seller_broke_rules';
 
 -- A payment through a channel is settled without a transaction: by its voucher. Its amount is the growth of the ceiling,
 -- which may be nothing. A deposit is a payment of its own, which no limit counts.

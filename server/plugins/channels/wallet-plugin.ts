@@ -69,7 +69,11 @@ export default fp<Options>(
     }
 
     const closing = new Closing({
-      due: () => store.closingChannels(prisma),
+      async due() {
+        const signer = await app.walletChannels.signer();
+        if (signer) await store.closeOfOtherKeys(prisma, signer);
+        return store.closingChannels(prisma);
+      },
       async states({ id, chainId }) {
         const chain = chains.byChainId(chainId);
         const reads = states(chainId);

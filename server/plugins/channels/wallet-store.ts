@@ -224,6 +224,14 @@ export async function channelClosed(
   ]);
 }
 
+/** Channels whose key is no longer the one for new channels are used no more, so they are closed. */
+export async function closeOfOtherKeys(db: Db, signer: Address): Promise<void> {
+  await db.channel.updateMany({
+    where: { status: "open", signer: { not: signer } },
+    data: { status: "closing", reason: "key_changed" },
+  });
+}
+
 /** Uses no channel of this agent any more, or not this one. Returns how many are closing because of it. */
 export async function beginClosing(
   db: Db,
