@@ -14,7 +14,7 @@ const SUMMED_GAUGES =
   /^(purser_database_(pool_size|connections)|process_\w+_(bytes|fds)|nodejs_(active|heap|external)_\w+)$/;
 
 /** Gauges of what is left: the lowest is the worst. */
-const LEFT_GAUGES = /^purser_(lane_payments_left|lane_balance|gas_share_left)$/;
+const LEFT_GAUGES = /^purser_(lane_(payments_left|withdrawals_left|balance)|gas_share_left)$/;
 
 /**
  * Everything that counts is summed. A gauge shows the database, the chain, a lane that one process holds, or the worst

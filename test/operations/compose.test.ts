@@ -167,11 +167,17 @@ t.test("with replicas: secrets come from files, and only the proxy is reachable"
 t.test("with custody: only its container has the master keys", async (t) => {
   const { services } = merged("docker-compose.yml", "ops/compose.custody.yaml");
   const [service, custody] = [services["purser"], services["custody"]];
-  const keys = ["MASTER_KEYS", "MASTER_KEY_ACTIVE", "RELAYER_PRIVATE_KEYS", "CUSTODY_SOCKET"];
+  const keys = [
+    "MASTER_KEYS",
+    "MASTER_KEY_ACTIVE",
+    "CHANNEL_KEYS",
+    "RELAYER_PRIVATE_KEYS",
+    "CUSTODY_SOCKET",
+  ];
   const given = (of: Service | undefined) =>
     keys.filter((key) => (of?.environment?.[key] ?? "") !== "");
   t.same(given(service), ["RELAYER_PRIVATE_KEYS", "CUSTODY_SOCKET"]);
-  t.same(given(custody), ["MASTER_KEYS", "MASTER_KEY_ACTIVE", "CUSTODY_SOCKET"]);
+  t.same(given(custody), ["MASTER_KEYS", "MASTER_KEY_ACTIVE", "CHANNEL_KEYS", "CUSTODY_SOCKET"]);
   t.equal(service?.environment?.["CUSTODY_SOCKET"], custody?.environment?.["CUSTODY_SOCKET"]);
   // The socket's folder belongs to the image's user, and a new volume takes over its owner and mode.
   const [, folder = ""] =

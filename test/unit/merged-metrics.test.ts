@@ -66,7 +66,12 @@ t.test("two processes are read as one", async (t) => {
 });
 
 t.test("of what is left the lowest is reported", async (t) => {
-  const names = ["purser_lane_payments_left", "purser_lane_balance", "purser_gas_share_left"];
+  const names = [
+    "purser_lane_payments_left",
+    "purser_lane_withdrawals_left",
+    "purser_lane_balance",
+    "purser_gas_share_left",
+  ];
   const workers = [5, 2, 9].map((value) => {
     const registry = new Registry();
     for (const name of names) new Gauge({ name, help: name, registers: [registry] }).set(value);

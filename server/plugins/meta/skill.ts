@@ -94,7 +94,7 @@ curl -s ${baseUrl}/api/agents/x402-fetch -H "Authorization: Bearer $AGENT_API_KE
 \`\`\`
 
 - Always send \`maxAmount\`. Optional: \`method\` (upper case), \`headers\`, \`body\` (a string is sent byte for byte), \`timeoutMs\`. A free target costs nothing.
-- The content is in one field: \`data\` for JSON (large numbers keep their digits), \`text\` for other text, \`dataBase64\` for other bytes and for text that is mostly control characters. \`status\` comes from the target. \`amountPaid\` and \`txHash\` are the receipt. \`evidence\` says whether the seller's signed receipt is \`"verified"\`.
+- The content is in one field: \`data\` for JSON (large numbers keep their digits), \`text\` for other text, \`dataBase64\` for other bytes and for text that is mostly control characters. \`status\` comes from the target. \`amountPaid\` and \`txHash\` are the receipt. With \`channel\` you paid through a payment channel, and \`txHash\` is \`null\`. \`evidence\` says whether the seller's signed receipt is \`"verified"\`.
 - The answer is short. The same call with the same \`Idempotency-Key\` and \`"detail":"full"\` returns headers, payee, network and the seller's documents too, and pays nothing more.
 - \`delivered:false\`: the target answered with an error. \`truncated:true\`: part of the content is missing, and \`note\` gives the reason. Redirects are returned (\`headers.location\`), not followed. \`omittedHeaders\` lists your headers that were not forwarded, if there are any.
 - \`"dryRun":true\` returns a quote: price, payee and whether your limits allow it. It sends a GET without a body and pays nothing.

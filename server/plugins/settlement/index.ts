@@ -82,7 +82,8 @@ export default fp(
           const todo = error.cause instanceof NeedsFunds ? ` ${error.cause.message}` : "";
           throw new NotReady(`${error.message}${todo}`);
         });
-        return `${chain.lanes.length} funded ${chain.lanes.length === 1 ? "lane" : "lanes"}`;
+        const { length } = chain.lanes.filter(({ sendsOnlyBound }) => !sendsOnlyBound);
+        return `${length} funded ${length === 1 ? "lane" : "lanes"}`;
       });
     }
     const stopping = new AbortController();
@@ -288,7 +289,8 @@ interface Waiting {
 }
 
 /**
- * Settlements for us to relay that are not in a counted block yet. Those that others relay are not included.
+ * Settlements for us to relay that are not in a counted block yet. Those that others relay are not included, and
+ * withdrawals from channels neither: nobody waits for them, and only one account may send them.
  */
 async function readWork(sql: Sql, chainId: number): Promise<Map<string, Waiting>> {
   const { rows } = await sql.query<{ kind: SettlementKind; count: number; oldest: number }>(
@@ -296,6 +298,7 @@ async function readWork(sql: Sql, chainId: number): Promise<Map<string, Waiting>
             greatest(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 AS oldest
        FROM settlements
       WHERE chain_id = $1 AND status IN ('queued', 'submitted') AND (relay OR cancel_signature IS NOT NULL)
+        AND coalesce(terms->>'scheme', '') <> 'channel-withdraw'
       GROUP BY kind`,
     [chainId],
   );
@@ -309,11 +312,14 @@ async function readWork(sql: Sql, chainId: number): Promise<Map<string, Waiting>
   return work;
 }
 
+/** A voucher may stay unknown until its channel is used again or closed: nothing is wrong with it. */
 async function readOutstanding(sql: Sql, chainId: number): Promise<Map<string, Waiting>> {
   const { rows } = await sql.query<{ status: string; count: number; oldest: number }>(
     `SELECT status, count(*)::int AS count,
             greatest(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 AS oldest
-       FROM payments WHERE outstanding AND chain_id = $1 GROUP BY status`,
+       FROM payments
+      WHERE outstanding AND chain_id = $1 AND NOT (status = 'unknown' AND ceiling IS NOT NULL)
+      GROUP BY status`,
     [chainId],
   );
   const found = new Map(
@@ -374,16 +380,31 @@ function watchWork(registry: Registry, engine: RunningEngine): void {
   });
 }
 
-/** Measured in payments, because coins differ in value between networks and gas prices change every day. */
+/** Without its seller a channel needs two transactions, one that begins the withdrawal and one that finishes it. */
+const CHANNEL_GAS = 2n * 120_000n;
+
+/**
+ * Measured in payments, because coins differ in value between networks and gas prices change every day. An account that
+ * only withdraws from channels pays for no payment.
+ */
 function watchFunds(registry: Registry, engine: RunningEngine): void {
-  const left = new Map<string, { labels: Record<string, string>; payments: number }>();
+  const left = new Map<
+    string,
+    { labels: Record<string, string>; payments?: number; withdrawals?: number }
+  >();
   const look = async (chain: ChainEngine): Promise<void> => {
     const baseFeeWei = chain.ctx.heads.head?.baseFeeWei ?? 0n;
-    const unitWei = PLAIN_GAS * (2n * baseFeeWei + (await chain.priorityFeeWei()));
+    const gasWei = 2n * baseFeeWei + (await chain.priorityFeeWei());
     for (const lane of chain.lanes) {
       const labels = { network: chain.ctx.network.id, lane: lane.address };
-      const payments = Number((await lane.readBalance()) / (unitWei || 1n));
-      left.set(`${labels.network} ${labels.lane}`, { labels, payments });
+      const balanceWei = await lane.readBalance();
+      const enoughFor = (gas: bigint): number => Number(balanceWei / (gas * gasWei || 1n));
+      left.set(
+        `${labels.network} ${labels.lane}`,
+        lane.sendsOnlyBound
+          ? { labels, withdrawals: enoughFor(CHANNEL_GAS) }
+          : { labels, payments: enoughFor(PLAIN_GAS) },
+      );
     }
   };
   registerGauges(registry, {
@@ -397,6 +418,10 @@ function watchFunds(registry: Registry, engine: RunningEngine): void {
       purser_lane_payments_left: [
         "Number of single payments whose gas the relayer can pay at twice the current price",
         ({ payments }) => payments,
+      ],
+      purser_lane_withdrawals_left: [
+        "Number of withdrawals from agents' channels whose gas the account can pay at twice the current price",
+        ({ withdrawals }) => withdrawals,
       ],
     },
   });
