@@ -307,6 +307,53 @@ t.test(
   },
 );
 
+t.test("a payment that is found later counts in every sum that holds its time", async (t) => {
+  await fillSumsWith(2);
+  const { agentId } = await seedAgent(pool, { dailyLimit: 1n });
+  const payment = (payee: string, step: number, status: "reserved" | "settled" = "reserved") => ({
+    agentId,
+    id: newId("pay"),
+    payee,
+    amount: 1,
+    at: START + step * STEP,
+    status,
+  });
+  await pool.query(
+    `UPDATE agents SET summed_to_at = ${at(START)} WHERE id = '${agentId}';
+     ${[1, 2, 3, 4, 5, 6, 7, 8].map((step) => insert(payment(PAYEE, step))).join("\n")}
+     SELECT purser_write_sums('${agentId}');`,
+  );
+  const total = async (payee: string, from: number, to: number) => {
+    const { rows } = await pool.query<{ payments: bigint }>(
+      `SELECT payments FROM purser_counted_sum($1, $2, ${at(START + from * STEP)}, ${at(START + to * STEP)})`,
+      [agentId, payee],
+    );
+    return Number(rows[0]?.payments);
+  };
+  // The first to this payee: with the last payment of two sums, in the middle of one, and newer than all of them.
+  const found = [4, 5.5, 8, 9];
+  for (const step of found) {
+    const one = payment(OTHER, step, "settled");
+    await pool.query(insert(one));
+    await pool.query("SELECT purser_count_payment($1, $2, 1)", [agentId, one.id]);
+  }
+  for (const [from, to] of [
+    [0, 2],
+    [2, 4],
+    [4, 6],
+    [6, 8],
+    [0, 4],
+    [4, 8],
+    [0, 8],
+    [8, 10],
+    [0, 10],
+  ] as const) {
+    const inside = found.filter((step) => step > from && step <= to).length;
+    t.equal(await total(OTHER, from, to), inside, `${from} to ${to}`);
+    t.equal(await total("", from, to), Math.min(to, 8) - Math.min(from, 8) + inside);
+  }
+});
+
 t.test("each agent's sums go on where its own end, and begin where its own begin", async (t) => {
   await fillSumsWith(2);
   for (const [summedTo, ofLevel1, ofLevel2] of [
