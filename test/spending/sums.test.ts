@@ -330,6 +330,11 @@ t.test("a payment that is found later counts in every sum that holds its time", 
     );
     return Number(rows[0]?.payments);
   };
+  await pool.query(
+    `INSERT INTO spending_windows (agent_id, payee, hours, after_at, to_at, amount, payments)
+     VALUES ($1, '', 1, ${at(START + 4 * STEP)}, ${at(START + 8 * STEP)}, 4, 4)`,
+    [agentId],
+  );
   // The first to this payee: with the last payment of two sums, in the middle of one, and newer than all of them.
   const found = [4, 5.5, 8, 9];
   for (const step of found) {
@@ -352,6 +357,11 @@ t.test("a payment that is found later counts in every sum that holds its time", 
     t.equal(await total(OTHER, from, to), inside, `${from} to ${to}`);
     t.equal(await total("", from, to), Math.min(to, 8) - Math.min(from, 8) + inside);
   }
+  const { rows: windows } = await pool.query(
+    "SELECT amount, payments FROM spending_windows WHERE agent_id = $1",
+    [agentId],
+  );
+  t.same(windows, [{ amount: 6n, payments: 6n }], "also in a stored window, up to its end");
 });
 
 t.test("each agent's sums go on where its own end, and begin where its own begin", async (t) => {
