@@ -64,7 +64,8 @@ export function mutantsOfSql(file, text) {
   const seen = new Set();
   const add = (first, last, to) => {
     const from = text.slice(first.at, last.end);
-    if (from === to || seen.has(`${first.at} ${last.end} ${to}`)) return;
+    if (from.toUpperCase() === to.toUpperCase() || seen.has(`${first.at} ${last.end} ${to}`))
+      return;
     seen.add(`${first.at} ${last.end} ${to}`);
     const line = text.slice(0, first.at).split("\n").length;
     mutants.push({ file, at: first.at, end: last.end, from, to, line });

@@ -443,6 +443,8 @@ t.test("a settled payment is spent, an open one is reserved", async (t) => {
   );
   const { snapshot } = await decide(agent, {}, { dryRun: true });
   t.match(snapshot, { spent: 7n, reserved: 5n, weeklySpent: 7n, weeklyReserved: 5n });
+  const others = Object.keys(snapshot ?? {}).filter((name) => /^(hourly|payee|monthly)/.test(name));
+  t.same(others, [], "a limit that is not set is not shown as one of nothing");
 });
 
 t.test("a nonce that the payee chose is used once", async (t) => {
@@ -812,6 +814,15 @@ t.test(
       await restore(agent.agentId, "pay_1");
       t.same(await stateOf(id), { state: expected, payment_id: null }, `another one is ${state}`);
     }
+    await pool.query("DELETE FROM approvals WHERE agent_id = $1", [agent.agentId]);
+    const { id: own } = await permit(agent, { state: "used", payment_id: "pay_1" });
+    await permit(agent, { state: "open", call: randomBytes(32) });
+    await restore(agent.agentId, "pay_1");
+    t.same(
+      await stateOf(own),
+      { state: "granted", payment_id: null },
+      "a request for another call takes no permit away",
+    );
   },
 );
 

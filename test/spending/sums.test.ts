@@ -247,11 +247,12 @@ t.test("whole sums are read, not what they hold", async (t) => {
     return [of.reduce((sum, { amount }) => sum + amount, 0), of.length] as const;
   };
   // What is not read may as well be wrong: the payments of all sums but the last, and the sums of level 1 in the first of
-  // level 2.
+  // level 2 and in most of the last.
   await pool.query(
     `DELETE FROM payments WHERE agent_id = '${agentId}' AND created_at <= ${at(START + 30 * STEP)};
      UPDATE payment_sums SET amount = amount + 1000, payments = payments + 1000
-      WHERE agent_id = '${agentId}' AND level = 1 AND to_at <= ${at(START + 9 * STEP)}`,
+      WHERE agent_id = '${agentId}' AND level = 1 AND (to_at <= ${at(START + 9 * STEP)}
+        OR after_at >= ${at(START + 21 * STEP)} AND to_at <= ${at(START + 27 * STEP)})`,
   );
   for (const payee of PAYEES)
     for (const [from, to] of [
@@ -271,29 +272,120 @@ t.test("whole sums are read, not what they hold", async (t) => {
     }
 });
 
-t.test("each agent's sums go on where its own end", async (t) => {
+t.test(
+  "a stored window that has ended is not gone on with: its payments may be gone",
+  async (t) => {
+    const { agentId } = await seedAgent(pool, { dailyLimit: 1n });
+    await pool.query(
+      [1, 3]
+        .map((hour) =>
+          insert({
+            agentId,
+            id: newId("pay"),
+            payee: PAYEE,
+            amount: hour,
+            at: START + hour * 3_600,
+          }),
+        )
+        .join("\n"),
+    );
+    await pool.query(
+      `INSERT INTO spending_windows (agent_id, payee, hours, after_at, to_at, amount, payments, told, told_at)
+     VALUES ($1, '', 1, ${at(START)}, ${at(START + 3_600)}, 900, 9, 80, now())`,
+      [agentId],
+    );
+    const windowAt = async (seconds: number) => {
+      const { rows } = await pool.query<Record<"amount" | "payments" | "told", bigint | number>>(
+        `SELECT amount, payments, told FROM purser_window($1, '', 1, ${at(START + seconds)})`,
+        [agentId],
+      );
+      return rows.map(({ amount, payments, told }) => [amount, payments, told].map(Number))[0];
+    };
+    t.same(await windowAt(3_600), [900, 9, 80], "it is the one that is asked for");
+    t.same(await windowAt(2 * 3_600), [0, 0, 0], "it ends where the new one begins");
+    t.same(await windowAt(3 * 3_600), [3, 1, 0], "nobody was notified of the new one");
+  },
+);
+
+t.test("a payment that is found later counts in every sum that holds its time", async (t) => {
   await fillSumsWith(2);
-  for (const [summedTo, expected] of [
-    [0, [0, 2]],
-    [2, [2]],
+  const { agentId } = await seedAgent(pool, { dailyLimit: 1n });
+  const payment = (payee: string, step: number, status: "reserved" | "settled" = "reserved") => ({
+    agentId,
+    id: newId("pay"),
+    payee,
+    amount: 1,
+    at: START + step * STEP,
+    status,
+  });
+  await pool.query(
+    `UPDATE agents SET summed_to_at = ${at(START)} WHERE id = '${agentId}';
+     ${[1, 2, 3, 4, 5, 6, 7, 8].map((step) => insert(payment(PAYEE, step))).join("\n")}
+     SELECT purser_write_sums('${agentId}');`,
+  );
+  const total = async (payee: string, from: number, to: number) => {
+    const { rows } = await pool.query<{ payments: bigint }>(
+      `SELECT payments FROM purser_counted_sum($1, $2, ${at(START + from * STEP)}, ${at(START + to * STEP)})`,
+      [agentId, payee],
+    );
+    return Number(rows[0]?.payments);
+  };
+  await pool.query(
+    `INSERT INTO spending_windows (agent_id, payee, hours, after_at, to_at, amount, payments)
+     VALUES ($1, '', 1, ${at(START + 4 * STEP)}, ${at(START + 8 * STEP)}, 4, 4)`,
+    [agentId],
+  );
+  // The first to this payee: with the last payment of two sums, in the middle of one, and newer than all of them.
+  const found = [4, 5.5, 8, 9];
+  for (const step of found) {
+    const one = payment(OTHER, step, "settled");
+    await pool.query(insert(one));
+    await pool.query("SELECT purser_count_payment($1, $2, 1)", [agentId, one.id]);
+  }
+  for (const [from, to] of [
+    [0, 2],
+    [2, 4],
+    [4, 6],
+    [6, 8],
+    [0, 4],
+    [4, 8],
+    [0, 8],
+    [8, 10],
+    [0, 10],
+  ] as const) {
+    const inside = found.filter((step) => step > from && step <= to).length;
+    t.equal(await total(OTHER, from, to), inside, `${from} to ${to}`);
+    t.equal(await total("", from, to), Math.min(to, 8) - Math.min(from, 8) + inside);
+  }
+  const { rows: windows } = await pool.query(
+    "SELECT amount, payments FROM spending_windows WHERE agent_id = $1",
+    [agentId],
+  );
+  t.same(windows, [{ amount: 6n, payments: 6n }], "also in a stored window, up to its end");
+});
+
+t.test("each agent's sums go on where its own end, and begin where its own begin", async (t) => {
+  await fillSumsWith(2);
+  for (const [summedTo, ofLevel1, ofLevel2] of [
+    [0, [0, 2, 4], [0]],
+    [2, [2, 4], [2]],
   ] as const) {
     const { agentId } = await seedAgent(pool, { dailyLimit: 1n });
-    const paid = [1, 2, 3, 4].map((step) =>
+    const paid = [1, 2, 3, 4, 5, 6].map((step) =>
       insert({ agentId, id: newId("pay"), payee: PAYEE, amount: 1, at: START + step * STEP }),
     );
     await pool.query(
       `UPDATE agents SET summed_to_at = ${at(START + summedTo * STEP)} WHERE id = '${agentId}';
        ${paid.join("\n")} SELECT purser_write_sums('${agentId}');`,
     );
-    const { rows } = await pool.query<{ step: number }>(
-      `SELECT ((extract(epoch FROM after_at) - ${START}) / ${STEP})::int AS step FROM payment_sums
-        WHERE agent_id = $1 AND payee = '' AND level = 1 ORDER BY after_at`,
+    const { rows } = await pool.query<{ level: number; step: number }>(
+      `SELECT level, ((extract(epoch FROM after_at) - ${START}) / ${STEP})::int AS step FROM payment_sums
+        WHERE agent_id = $1 AND payee = '' ORDER BY after_at`,
       [agentId],
     );
-    t.same(
-      rows.map(({ step }) => step),
-      expected,
-    );
+    const stepsOf = (level: number) =>
+      rows.filter((row) => row.level === level).map(({ step }) => step);
+    t.same([stepsOf(1), stepsOf(2)], [ofLevel1, ofLevel2]);
   }
 });
 

@@ -274,6 +274,8 @@ t.test("two tokens whose names and versions read alike have different digests", 
     ["a b", "c"],
     ["a b c", ""],
     ["", "a b c"],
+    ["a", "1"],
+    ["a", "2"],
   ].map(([name = "", version = ""]) =>
     receiveDigest({ ...terms, domain: { name, version, chainId: CHAIN, verifyingContract } }),
   );

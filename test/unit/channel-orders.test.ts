@@ -14,6 +14,7 @@ import {
 } from "viem";
 import type { CallResult, ContractCall } from "../../server/core/abi.ts";
 import type { ChannelClaim, ChannelConfig } from "../../server/core/authorization.ts";
+import { newId } from "../../server/core/ids.ts";
 import { addressOf, sign } from "../../server/core/signatures.ts";
 import { ChannelOrders, type OrderDeps } from "../../server/plugins/channels/orders.ts";
 import type { ChannelStates } from "../../server/plugins/channels/states.ts";
@@ -605,6 +606,30 @@ t.test("a settle of nothing, also as of our newest claim", async (t) => {
   t.equal(late.accepted[0]?.authorization.value, 700n);
 });
 
+t.test(
+  "an endpoint without the claim's block stops no settle, and none is sent twice",
+  async (t) => {
+    const over = { claimsOf: async () => ({ open: [], newest: 12n }) };
+    const enough = scene({ sums: [{ claimed: 700n, settled: 0n }, undefined], over });
+    t.match(await enough.run(SETTLE), { success: true }, "what it shows is enough");
+
+    const mute = scene({ sums: [undefined, { claimed: 700n, settled: 0n }], over });
+    t.match(await mute.run(SETTLE), refusedAs("rpc_read_failed"));
+
+    // At the claim's block nothing was settled yet; by now it is.
+    const done = scene({
+      sums: [
+        { claimed: 700n, settled: 700n },
+        { claimed: 700n, settled: 0n },
+      ],
+      over,
+    });
+    t.match(await done.run(SETTLE), refusedAs("nothing_to_settle"));
+    t.same(done.log, ["sums at latest", "sums at 12"]);
+    t.same(done.accepted, []);
+  },
+);
+
 t.test("a refund is sent as it was signed, also of more than is left", async (t) => {
   const claims = [rowOf(A, 3_000, 3_000)];
   const { run, accepted, simulated, signed } = scene({ states: statesWith([A, 2_100n]) });
@@ -687,6 +712,9 @@ t.test("as of before an earlier refund, none is signed", async (t) => {
       errorMessage: /refund nonce is 3/,
     });
     t.same([accepted, signed], [[], []]);
+    // One that is signed already is for the contract to judge: the endpoint that was read may be behind.
+    t.match(await run(refundOf(A, { nonce })), { success: true });
+    t.equal(accepted.length, 1);
   }
 });
 
@@ -842,8 +870,41 @@ t.test(
     });
     t.match(await failed.run(refundOf(A)), { success: true });
     t.equal(failed.accepted[0]?.authorization.nonce, nonceOf(name, 1));
+
+    const second = scene({
+      states: statesWith([A, 10_000n]),
+      rows: new Map([
+        [nonceOf(name) as string, row({ status: "failed" })],
+        [nonceOf(name, 1), { ...done, id: "pay_second" }],
+      ]),
+    });
+    t.match(await second.run(refundOf(A, { signature: undefined })), {
+      success: true,
+      paymentId: "pay_second",
+    });
+    t.same([second.accepted, second.signed], [[], []], "nothing is signed a second time");
   },
 );
+
+t.test("what fails every time is given up after a thousand attempts", async (t) => {
+  const failed = () => recordOf(AUTHORIZATION, { id: newId("pay"), status: "failed" });
+  let [finds, accepts] = [0, 0];
+  const { run } = scene({
+    states: statesWith(),
+    over: {
+      find: async () => {
+        finds += 1;
+        return failed();
+      },
+      accept: async () => {
+        accepts += 1;
+        return failed();
+      },
+    },
+  });
+  await t.rejects(run(refundOf(A)), { code: "internal_error" });
+  t.same([finds, accepts], [1_000, 1_000]);
+});
 
 t.test("a refund that was taken out of its transaction has its claims sent after it", async (t) => {
   const claims = [rowOf(A, 3_000, 3_000)];

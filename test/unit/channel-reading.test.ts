@@ -1,11 +1,15 @@
 // Goal: whatever is posted for a payment channel is read as it was meant, or refused with the code and field at fault.
 import t, { type Test } from "tap";
-import { zeroAddress } from "viem";
+import { serializeErc6492Signature, zeroAddress, type Hex } from "viem";
 import {
+  channelIdOf,
+  isForChannels,
   readDeposit,
   readOrder,
   readVoucher,
+  type DepositPayment,
 } from "../../server/schemes/batch-settlement/index.ts";
+import { PERMIT2 as PERMIT2_ADDRESS } from "../../server/schemes/permit2/onchain.ts";
 import { change } from "../facilitator/bent-payments.ts";
 import {
   account,
@@ -60,6 +64,8 @@ const ALWAYS: Case[] = [
   ["paymentPayload.accepted.scheme", "exact", "scheme"],
   ["paymentPayload.accepted.network", "eip155:1", "network_mismatch"],
   [`${PAYLOAD}.type`, "claim", "payload_type"],
+  [`${TERMS}.amount`, "x", /paymentRequirements\.amount must be/],
+  [`${TERMS}.payTo`, "0x12", /paymentRequirements\.payTo/],
   [`${PAYLOAD}.channelConfig`, [], /channelConfig must be an object/],
   [`${PAYLOAD}.channelConfig.payer`, zeroAddress, /channelConfig\.payer is the zero address/],
   [`${PAYLOAD}.channelConfig.payerAuthorizer`, "0x12", /channelConfig\.payerAuthorizer must be/],
@@ -75,7 +81,8 @@ const ALWAYS: Case[] = [
     value,
     "channel_id_mismatch",
   ]),
-  ...["0x12", 7, `0x${"z".repeat(64)}`].map((value): Case => [
+  // A list of one text reads like the text.
+  ...["0x12", 7, `0x${"z".repeat(64)}`, [`0x${"11".repeat(32)}`]].map((value): Case => [
     `${PAYLOAD}.channelConfig.salt`,
     value,
     /salt must be/,
@@ -105,7 +112,10 @@ const DEPOSITS: Case[] = [
   [`${DEPOSIT}.amount`, UINT128, /deposit\.amount must be/],
   [EIP3009, undefined, "erc3009_authorization_required"],
   [`${TERMS}.extra.assetTransferMethod`, "permit2", "payload_type"],
+  [`${TERMS}.extra.assetTransferMethod`, "another", "payload_type"],
   [`${TERMS}.extra.name`, "", "missing_eip712_domain"],
+  [`${TERMS}.extra.name`, 7, "missing_eip712_domain"],
+  [`${TERMS}.extra.version`, "", "missing_eip712_domain"],
   [`${TERMS}.extra.version`, 2, "missing_eip712_domain"],
   [`${EIP3009}.validBefore`, `${NOW + 5n}`, "payload_authorization_valid_before"],
   [`${EIP3009}.validBefore`, `${NOW + 6n}`, "receive_authorization_signature"],
@@ -122,6 +132,7 @@ const PERMIT2_DEPOSITS: Case[] = [
   [PERMIT2, [], "permit2_authorization_required"],
   [`${TERMS}.extra.assetTransferMethod`, "eip3009", "erc3009_authorization_required"],
   [`${TERMS}.extra.assetTransferMethod`, undefined, OK],
+  [`${TERMS}.extra.assetTransferMethod`, "another", "payload_type"],
   [`${PERMIT2}.from`, OTHER, "permit2_invalid_signature"],
   [`${PERMIT2}.spender`, OTHER, "permit2_invalid_spender"],
   [`${PERMIT2}.permitted.token`, OTHER, "token_mismatch"],
@@ -134,6 +145,13 @@ const PERMIT2_DEPOSITS: Case[] = [
   [`${PERMIT2}.nonce`, -1, /needs nonce/],
   [`${PERMIT2}.deadline`, "", /needs nonce/],
   [`${PERMIT2}.signature`, undefined, /needs nonce/],
+];
+
+/** Of everything that a receiver posts. */
+const NOT_OURS: Case[] = [
+  ["paymentPayload.accepted.scheme", "exact", "scheme"],
+  ["paymentPayload.accepted.network", "eip155:1", "network_mismatch"],
+  ["paymentPayload.payload", 7, /payload must be an object/],
 ];
 
 async function check(
@@ -152,6 +170,7 @@ t.test("a voucher", async (t) => {
     ...ALWAYS,
     ["x402Version", 1, "invalid_x402_version"],
     ["paymentPayload.payload", 7, /payload must be an object/],
+    [`${TERMS}.amount`, "0", OK],
   ]);
   const refund = await voucherBody(channel, 1_000n, { type: "refund" });
   await check(t, refund, payersVerdict, ALWAYS);
@@ -176,6 +195,137 @@ t.test("a deposit", async (t) => {
   await check(t, permit2, payersVerdict, [...ALWAYS, ...PERMIT2_DEPOSITS]);
 });
 
+t.test("channels are read in version 2 only", async (t) => {
+  const body = await voucherBody(channel, 1_000n);
+  const { paymentPayload } = body as unknown as { paymentPayload: object };
+  const older = change(
+    { ...body, paymentPayload: { ...paymentPayload, scheme: "batch-settlement", network: ARC.id } },
+    "x402Version",
+    1,
+  );
+  t.equal(payersVerdict(change(older, "paymentPayload.x402Version", 1)), "unsupported_scheme");
+});
+
+t.test("a channel without a receiver's authorizer could never be claimed from", async (t) => {
+  const bound = channelOf(chain, {
+    voucherKey: account(),
+    config: { receiverAuthorizer: zeroAddress },
+  });
+  t.equal(payersVerdict(await voucherBody(bound, 1_000n)), "receiver_authorizer_mismatch");
+});
+
+t.test("a refusal names the payer, where it can be read", async (t) => {
+  const body = await voucherBody(channel, 1_000n);
+  const payerOf = (path: string, value: unknown) => {
+    const read = readVoucher(change(body, path, value), [ARC]);
+    return "reason" in read ? read.payer : OK;
+  };
+  const { payer } = channel.config;
+  t.equal(payerOf(`${PAYLOAD}.voucher`, 7), payer);
+  t.equal(payerOf(`${PAYLOAD}.channelConfig.salt`, 7), payer);
+  t.equal(payerOf(`${PAYLOAD}.channelConfig.payer`, 7), undefined);
+  t.equal(payerOf(`${PAYLOAD}.channelConfig`, 7), undefined);
+  const refund = await refundBody(channel, { amount: 300n });
+  const read = readOrder(change(refund, `${PAYLOAD}.refundNonce`, undefined), [ARC]);
+  t.match(read, { payer });
+});
+
+t.test("requests for channels are those whose seller names the scheme", async (t) => {
+  const body = await voucherBody(channel, 1_000n);
+  t.equal(isForChannels(body), true);
+  t.equal(isForChannels(change(body, "paymentPayload.accepted.scheme", "exact")), true);
+  t.equal(isForChannels(change(body, `${TERMS}.scheme`, "exact")), false);
+  t.equal(isForChannels(change(body, TERMS, undefined)), false);
+  for (const other of [{}, null, undefined, "text", [], { paymentRequirements: 7 }])
+    t.equal(isForChannels(other), false);
+});
+
+function deposit(body: Body): DepositPayment {
+  const voucher = readVoucher(body, [ARC]);
+  const read = "reason" in voucher ? voucher : readDeposit(voucher);
+  if ("reason" in read) throw new Error(read.message);
+  return read;
+}
+
+t.test("without a time nothing is too late or too early", async (t) => {
+  for (const body of [
+    await depositBody(channel, { validAfter: NOW + 9_000n, validBefore: 1n }),
+    await permit2Body(channel, { permitted: { deadline: 1n } }),
+  ]) {
+    const read = deposit(body);
+    t.equal(read.scheme.checkFirst?.(read, undefined), undefined);
+    t.match(read.scheme.checkFirst?.(read, NOW), { isValid: false });
+  }
+});
+
+t.test("a deposit is settled as a payment into the channel", async (t) => {
+  const { payer, receiver, token } = channel.config;
+  const channelId = channelIdOf(ARC.chainId, channel.config);
+  const common = { chainId: ARC.chainId, asset: token.toLowerCase(), from: payer.toLowerCase() };
+  const own = deposit(await depositBody(channel, { amount: 5_000n, validBefore: NOW + 99n }));
+  t.match(own, { payer, payTo: receiver.toLowerCase(), amountAtomic: 5_000n });
+  t.match(own.authorization, {
+    ...common,
+    value: 5_000n,
+    validAfter: 0n,
+    validBefore: NOW + 99n,
+    terms: { scheme: "channel-eip3009", channelId },
+  });
+  const permitted = deposit(await permit2Body(channel, { permitted: { deadline: NOW + 99n } }));
+  t.match(
+    permitted.authorization,
+    { ...common, validBefore: NOW + 100n, terms: { scheme: "channel-permit2", channelId } },
+    "Permit2 takes it in the second of its deadline, so it is not given up before",
+  );
+  t.notOk("permit" in (permitted.authorization.terms ?? {}));
+  // Only a voucher's own request reads a deposit: as a payment of another kind it is refused.
+  for (const { scheme } of [own, permitted])
+    t.match(scheme.read({} as never, {} as never), { isValid: false, reason: /payload_type$/ });
+});
+
+t.test("an envelope around a deposit's signature over Permit2", async (t) => {
+  const body = await permit2Body(channel);
+  const at = `${PERMIT2}.signature`;
+  const { signature } = deposit(body);
+  const envelope = serializeErc6492Signature({
+    address: OTHER,
+    data: "0x01",
+    signature: signature as Hex,
+  });
+  t.equal(deposit(change(body, at, envelope)).signature, signature, "Permit2 takes what is inside");
+  const broken = `0x12${"6492".repeat(16)}`;
+  t.equal(deposit(change(body, at, broken)).signature, broken);
+  t.equal(payersVerdict(change(body, at, broken)), "permit2_invalid_signature");
+});
+
+t.test("a token's permit that comes with a deposit", async (t) => {
+  const { payer, token } = channel.config;
+  const info = {
+    from: payer,
+    asset: token,
+    spender: PERMIT2_ADDRESS,
+    amount: "10000",
+    nonce: "0",
+    deadline: `${NOW + 600n}`,
+    signature: `0x${"ab".repeat(65)}`,
+    version: "1",
+  };
+  const body = await permit2Body(channel, { extensions: { eip2612GasSponsoring: { info } } });
+  const INFO = "paymentPayload.extensions.eip2612GasSponsoring.info";
+  await check(t, body, payersVerdict, [
+    [`${INFO}.amount`, "9999", "eip2612_amount_mismatch"],
+    [`${INFO}.amount`, "10001", "eip2612_amount_mismatch"],
+    [`${INFO}.from`, OTHER, "eip2612_from_mismatch"],
+    [`${INFO}.asset`, OTHER, "eip2612_asset_mismatch"],
+    [`${INFO}.spender`, OTHER, "eip2612_spender_not_permit2"],
+    [`${INFO}.deadline`, `${NOW + 5n}`, "eip2612_deadline_expired"],
+    [`${INFO}.signature`, "0x12", "invalid_eip2612_extension_format"],
+    [INFO, undefined, OK],
+  ]);
+  const { amount, deadline, signature } = info;
+  t.match(deposit(body).authorization.terms, { permit: { amount, deadline, signature } });
+});
+
 t.test("a claim", async (t) => {
   const rows = [{ channel, ceiling: 1_000n, total: 700n }] as const;
   const body = await claimBody([...rows]);
@@ -196,15 +346,36 @@ t.test("a claim", async (t) => {
     [`${claims}.0.totalClaimed`, 700, /decimal strings/],
     [`${claims}.0.signature`, "0x", /claims\[0\]\.signature must be hex/],
     [`${claims}.0.signature`, 7, /claims\[0\]\.signature must be hex/],
+    [`${claims}.0.signature`, ["0x1111"], /claims\[0\]\.signature must be hex/],
+    ...NOT_OURS,
     [`${PAYLOAD}.type`, "deposit", "payload_type"],
     [`${PAYLOAD}.type`, "refund", "payload_type"],
   ]);
+  const [row] = rows;
+  const most = await claimBody([row, ...Array.from({ length: 99 }, () => row)]);
+  const { payload } = most.paymentPayload as unknown as { payload: Record<string, Hex & Hex[]> };
+  const posted = payload["claims"] as unknown as { signature: Hex }[];
+  const order = readOrder(most, [ARC]);
+  t.match(order, { type: "claim", signature: payload["claimAuthorizerSignature"] });
+  const read = "claims" in order ? order.claims : [];
+  const { salt } = channel.config;
+  t.same(
+    read.map(({ channel: { salt }, ceiling, total, signature }) => [
+      salt,
+      ceiling,
+      total,
+      signature,
+    ]),
+    posted.map(({ signature }) => [salt, "1000", "700", signature]),
+    "every row of a hundred is claimed",
+  );
 });
 
 t.test("a settle and a refund", async (t) => {
   await check(t, settleBody(channel), receiversVerdict, [
     [`${PAYLOAD}.receiver`, zeroAddress, /receiver is the zero address/],
     [`${PAYLOAD}.token`, undefined, /token must be/],
+    ...NOT_OURS,
   ]);
   const rows = [{ channel, ceiling: 1_000n, total: 700n }];
   await check(t, await refundBody(channel, { amount: 300n, rows }), receiversVerdict, [
@@ -220,5 +391,14 @@ t.test("a settle and a refund", async (t) => {
     [`${PAYLOAD}.refundAuthorizerSignature`, "0x1", /must be hex/],
     [`${PAYLOAD}.claimAuthorizerSignature`, "hex", /must be hex/],
     [`${PAYLOAD}.refundAuthorizerSignature`, undefined, OK],
+    ...NOT_OURS,
+    // What a payer sends to have its channel refunded is not yet for the chain.
+    [`${PAYLOAD}.type`, "voucher", "payload_type"],
+    [`${PAYLOAD}.voucher`, undefined, "payload_type"],
+    ...["channelId", "maxClaimableAmount", "signature"].map((name): Case => [
+      `${PAYLOAD}.voucher.${name}`,
+      undefined,
+      "payload_type",
+    ]),
   ]);
 });

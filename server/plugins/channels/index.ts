@@ -32,10 +32,11 @@ export default fp(
   async (app) => {
     const { config, chains, facilitator, settlement, pool, prisma, log } = app;
     const { networks } = config;
+    const pause = (ms: number) => sleep(ms);
     const states = new Map(
       networks.map(({ chainId, blockTimeMs }) => {
         const { rpc, heads } = app.chainReads.of(chainId);
-        return [chainId, new ChannelStates({ rpc, heads, blockTimeMs })];
+        return [chainId, new ChannelStates({ rpc, heads, blockTimeMs, pause })];
       }),
     );
     const statesOf = ({ chainId }: NetworkFacts): ChannelStates => {
@@ -72,7 +73,7 @@ export default fp(
       countFor: (limit, payer) => app.countFor(limit, payer),
       leastAtomic: config.minPaymentAtomic,
       waitMs: config.settleWaitMs,
-      pause: (ms) => sleep(ms),
+      pause,
     });
 
     async function settle(body: unknown, options: SettleOptions): Promise<SettleAnswer> {

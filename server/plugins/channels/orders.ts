@@ -479,9 +479,12 @@ function succeeded({ networkName }: Order, sent: SettlementOutcome | undefined):
   };
 }
 
-function unsettled({ networkName: network }: Order, outcome: SettlementOutcome): SettleAnswer {
+function unsettled(
+  { networkName: network }: Order,
+  outcome: Exclude<SettlementOutcome, { status: "settled" }>,
+): SettleAnswer {
   const ids = { network, paymentId: outcome.id };
-  return outcome.status === "pending" || outcome.status === "settled"
+  return outcome.status === "pending"
     ? notSettled(ids, "settlement_pending", { txHash: outcome.txHash })
     : notSettled(ids, outcome.reason, outcome);
 }

@@ -1,5 +1,4 @@
 /** What a chain says about channels, read in as few calls as possible. */
-import { setTimeout as sleep } from "node:timers/promises";
 import type { Address, Hex } from "viem";
 import type { CallResult, ContractCall } from "../../core/abi.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
@@ -33,6 +32,7 @@ interface StatesDeps {
   rpc: Caller;
   heads: Pick<HeadWatcher, "head">;
   blockTimeMs: number;
+  pause(ms: number): Promise<void>;
 }
 
 /** Undefined: the chain did not answer as the contract does. */
@@ -68,7 +68,7 @@ export class ChannelStates {
    */
   async at(id: Hex, block: bigint): Promise<ChannelState | undefined> {
     for (let attempt = 0; attempt < AT_ATTEMPTS; attempt += 1) {
-      if (attempt > 0) await sleep(AT_PAUSE_MS);
+      if (attempt > 0) await this.#deps.pause(AT_PAUSE_MS);
       const results = await readMany(this.#deps.rpc, stateCalls(id), block).catch(() => []);
       const state = readState(results);
       if (state) return state;
