@@ -159,7 +159,7 @@ function scene(given: Scene = {}) {
       return row;
     },
     find: async ({ nonce }) => rows.get(nonce),
-    claimsOf: async () => ({ open: [], newest: null }),
+    ordersOf: async () => ({ open: [], newest: null }),
     states: () => reads as unknown as ChannelStates,
     authorizer: {
       address: AUTHORIZER,
@@ -567,7 +567,7 @@ t.test("a signed claim needs no merchant", async (t) => {
 t.test("a settle", async (t) => {
   const { run, accepted, simulated, log } = scene({
     sums: [{ claimed: 2_100n, settled: 1_400n }],
-    over: { claimsOf: async () => ({ open: ["pay_x", "pay_y"], newest: 5n }) },
+    over: { ordersOf: async () => ({ open: ["pay_x", "pay_y"], newest: 5n }) },
   });
   t.match(await run(SETTLE), { success: true, amount: "777", network: ARC.id });
   t.match(accepted[0]?.authorization, {
@@ -598,7 +598,7 @@ t.test("a settle of nothing, also as of our newest claim", async (t) => {
       { claimed: 700n, settled: 700n },
       { claimed: 1_400n, settled: 700n },
     ],
-    over: { claimsOf: async () => ({ open: [], newest: 12n }) },
+    over: { ordersOf: async () => ({ open: [], newest: 12n }) },
   });
   t.match(await late.run(SETTLE), { success: true });
   t.same(late.log.slice(0, 2), ["sums at latest", "sums at 12"]);

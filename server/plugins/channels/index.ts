@@ -21,7 +21,7 @@ import { refusal, type OwnScheme, type SettleOptions } from "../facilitator/sett
 import { snapshot, VoucherChecker } from "./check.ts";
 import { ChannelOrders, type ReceiverAuthorizer } from "./orders.ts";
 import { ChannelStates } from "./states.ts";
-import { claimsOf, isMerchants } from "./store.ts";
+import { isMerchants, ordersOf } from "./store.ts";
 
 /** The contract may be deployed while this process runs. */
 const LOOK_EVERY_MS = 60_000;
@@ -63,7 +63,7 @@ export default fp(
         return row;
       },
       find: (key) => settlement.findByAuthorization(key),
-      claimsOf: (network, receiver) => claimsOf(prisma, network.chainId, receiver),
+      ordersOf: (network, receiver) => ordersOf(prisma, network.chainId, receiver),
       states: statesOf,
       authorizer,
       isMerchants: (merchant, receiver, network) =>
