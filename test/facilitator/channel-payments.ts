@@ -32,7 +32,7 @@ import { approvePermit2, PERMIT2 } from "../helpers/permit2.ts";
 import { stockFacilitator } from "../helpers/stock-channels.ts";
 import { change, GARBAGE, type Bent } from "./bent-payments.ts";
 import type { Body } from "./payments.ts";
-import { sponsoring } from "./permit2-payments.ts";
+import { approvalBy, approveData, sponsoring, type ApprovalOptions } from "./permit2-payments.ts";
 import { deployWallet, futureWallet, MODES } from "./wallets.ts";
 
 export const account = (): PrivateKeyAccount => privateKeyToAccount(generatePrivateKey());
@@ -515,6 +515,7 @@ export async function bentChannelVerifies(chain: TestChain): Promise<Bent[]> {
   await deposits(chain, add, bent, "eip3009");
   await deposits(chain, add, bent, "permit2");
   await sponsoredDeposits(chain, add);
+  await approvedDeposits(chain, add);
   await wallets(chain, add);
   return bent;
 }
@@ -846,29 +847,72 @@ async function sponsoredDeposits(chain: TestChain, add: Add): Promise<void> {
       );
   await named("version = x", change(good, `${SPONSORING}.info.version`, "x"));
   await named("no info", change(good, SPONSORING, { schema: {} }));
-  const approval = { info: { from: owner.address, asset: chain.usdc, spender: PERMIT2 } };
-  await add(
-    "approved, no permit, part of an approval",
-    permit2Body(channelOf(chain, { owner, voucherKey }), {
-      extensions: { erc20ApprovalGasSponsoring: approval },
-    }),
-  );
-  const whole = { ...approval.info, amount: "7", signedTransaction: "0x02", version: "1" };
+}
+
+async function approvedDeposits(chain: TestChain, add: Add): Promise<void> {
+  const [owner, poor, coinless, allowed, other] = [
+    account(),
+    account(),
+    account(),
+    account(),
+    account(),
+  ];
+  const voucherKey = account();
+  await chain.mint([owner.address, coinless.address, allowed.address], 1_000_000n);
+  await approvePermit2(chain, [allowed]);
+  for (const { address } of [owner, poor, allowed])
+    await chain.testClient.setBalance({ address, value: 10n ** 19n });
+  const named = async (
+    name: string,
+    given: ApprovalOptions = {},
+    { payer = owner, ...options }: DepositOptions & { payer?: PrivateKeyAccount } = {},
+  ) =>
+    add(
+      `approved, ${name}`,
+      permit2Body(channelOf(chain, { owner: payer, voucherKey }), {
+        extensions: await approvalBy(chain, payer, given),
+        ...options,
+      }),
+    );
+  await named("good");
+  await named("good, legacy", { type: "legacy" });
+  await named("exactly the deposit", { data: approveData(PERMIT2, 10_000n) });
+  await named("less than the deposit", { data: approveData(PERMIT2, 9_999n) });
+  await named("a payer with an allowance", {}, { payer: allowed });
+  await named("no balance", {}, { payer: poor });
+  await named("no balance, ceiling above", {}, { payer: poor, ceiling: 10_001n });
+  await named("ceiling above", {}, { ceiling: 10_001n });
+  await named("another signer of the voucher", {}, { voucher: { signer: other } });
+  await named("another depositor", {}, { depositor: other });
+  await named("no coins", {}, { payer: coinless });
+  await named("calls Permit2", { to: PERMIT2 });
+  await named("allows another", { data: approveData(other.address) });
+  await named("signed by another", { signer: other });
+  await named("another chain", { chainId: 8_453 });
+  await named("a nonce to come", { nonce: 7 });
+  await named("too little gas", { gas: 30_000n });
+  const { erc20ApprovalGasSponsoring: good } = await approvalBy(chain, owner);
+  const part = { from: owner.address, asset: chain.usdc, spender: PERMIT2 };
   const announced = { info: { description: "a facilitator", version: "1" }, schema: {} };
-  for (const payer of [owner, allowed])
-    await add(
-      `what the server announced, ${payer === owner ? "no allowance" : "an allowance"}`,
-      permit2Body(channelOf(chain, { owner: payer, voucherKey }), {
-        extensions: { erc20ApprovalGasSponsoring: announced, eip2612GasSponsoring: announced },
-      }),
-    );
-  for (const payer of [owner, allowed])
-    await add(
-      `approved, ${payer === owner ? "no permit" : "a payer with an allowance"}`,
-      permit2Body(channelOf(chain, { owner: payer, voucherKey }), {
-        extensions: { erc20ApprovalGasSponsoring: { info: whole } },
-      }),
-    );
+  const infos: [string, object][] = [
+    ["part of one", { info: part }],
+    ["garbage", { info: { ...part, amount: "7", signedTransaction: "0x02", version: "1" } }],
+    ["what the server announced", announced],
+    ["from another", { info: { ...good.info, from: other.address } }],
+    ["another asset", { info: { ...good.info, asset: PERMIT2 } }],
+    ["another spender", { info: { ...good.info, spender: PERMIT2_COLLECTOR } }],
+  ];
+  for (const [name, extension] of infos)
+    for (const payer of [owner, allowed])
+      await add(
+        `approved, ${name}${payer === allowed ? ", a payer with an allowance" : ""}`,
+        permit2Body(channelOf(chain, { owner: payer, voucherKey }), {
+          extensions: {
+            erc20ApprovalGasSponsoring: extension,
+            ...(extension === announced && { eip2612GasSponsoring: announced }),
+          },
+        }),
+      );
 }
 
 async function wallets(chain: TestChain, add: Add): Promise<void> {
@@ -998,6 +1042,15 @@ export function bentChannelSettles(): BentSettle[] {
       permit2Body(channel, {
         extensions: await sponsoring(channel.chain, channel.owner, { amount: 10_000n }),
       }),
+    "none",
+  );
+  add(
+    "deposit over Permit2, approved",
+    async (channel) => {
+      const { chain, owner } = channel;
+      await chain.testClient.setBalance({ address: owner.address, value: 10n ** 19n });
+      return permit2Body(channel, { extensions: await approvalBy(chain, owner) });
+    },
     "none",
   );
   bend(

@@ -141,6 +141,30 @@ const DIFFERENCES: readonly Difference[] = [
     why: "Integers must be strings, and a permit's signature has 65 bytes.",
   },
   {
+    payments: /^approved, (less than the deposit|another chain)$/,
+    reference: ["deposit_simulation_failed", "valid"],
+    purser: "erc20_approval_tx_failed",
+    why: "An approval that does not cover the deposit has its own code; the reference simulates, or does not notice.",
+  },
+  {
+    payments: /^approved, (no coins|a nonce to come)$/,
+    reference: ["valid"],
+    purser: "erc20_approval_broadcast_failed",
+    why: "The network would not include this approval now. The reference's simulation does not show that.",
+  },
+  {
+    payments: /^approved, no balance/,
+    reference: ["deposit_simulation_failed"],
+    purser: "insufficient_balance",
+    why: "The code names what is missing.",
+  },
+  {
+    payments: /^approved, too little gas$/,
+    reference: ["deposit_simulation_failed"],
+    purser: "permit2_allowance_required",
+    why: "The same: after this approval there is still no allowance.",
+  },
+  {
     payments: /^wallet Expensive, /,
     reference: ["valid", "channel_not_found", "voucher_signature", "permit2_allowance_required"],
     purser: "receive_authorization_signature",
@@ -294,7 +318,7 @@ function expectMet(t: Test, met: ReadonlySet<Difference>, listed: readonly Diffe
 
 t.test("channels", async (t) => {
   const { app, chain } = await testApp(t, {
-    env: { MIN_PAYMENT: "0", GAS_BUDGET_5042002: AMPLE_GAS },
+    env: { MIN_PAYMENT: "0", GAS_BUDGET_5042002: AMPLE_GAS, PAYER_APPROVALS_5042002: "true" },
   });
   const [account2] = chain.accounts;
   if (!account2) throw new Error("no account");
