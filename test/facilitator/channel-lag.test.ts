@@ -32,7 +32,7 @@ async function laggingWorld(t: Test, { endpoints }: { endpoints: 1 | 2 }) {
     channel: await world.open(seller),
     settle,
     /** Calls are answered as of the present block from now on: all of them, or those that name no block. */
-    async stopShowing(which: "all" | "latest") {
+    stopShowing: async (which: "all" | "latest") => {
       const { number } = await chain.publicClient.getBlock();
       const behind = lagging({ atBlock: Number(number) }, ["eth_call"]);
       const isPassed = (params: unknown[]) => which === "latest" && params[1] !== "latest";
@@ -41,7 +41,7 @@ async function laggingWorld(t: Test, { endpoints }: { endpoints: 1 | 2 }) {
       proxy.behave = rule;
     },
     /** However slow this machine is: only orders of the last minute are looked for. */
-    async settleAtOnce() {
+    settleAtOnce: async () => {
       await database.pool.query(
         "UPDATE settlements SET settled_at = now() WHERE settled_at IS NOT NULL",
       );
