@@ -4,6 +4,7 @@
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import fp from "fastify-plugin";
+import { checksummedAddress } from "../../core/keccak.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { addressOf, sign } from "../../core/signatures.ts";
 import { readCodeSizes } from "../../infra/chain/contracts.ts";
@@ -126,7 +127,7 @@ export default fp(
       settle,
       announced: ({ chainId }) =>
         deployed.has(chainId)
-          ? { ...(authorizer && { receiverAuthorizer: authorizer.address }) }
+          ? { ...(authorizer && { receiverAuthorizer: checksummedAddress(authorizer.address) }) }
           : undefined,
     };
     facilitator.addScheme(scheme);

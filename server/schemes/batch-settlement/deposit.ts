@@ -229,11 +229,10 @@ function readPermit2(voucher: Voucher, amount: bigint, fields: unknown): Deposit
     const parsed = parseAddress(value);
     return parsed.ok && parsed.address === address.toLowerCase();
   };
-  const domain = { name: "Permit2", chainId: network.chainId, verifyingContract: permit2.PERMIT2 };
   return paymentOf(voucher, {
     scheme: channelPermit2,
     signature: unwrapSignature(signature)?.inner ?? signature,
-    digest: permitDigest(domain, {
+    digest: permitDigest(permit2.domainOf(network.chainId), {
       channelId: channel.id,
       token: config.token,
       amount,
