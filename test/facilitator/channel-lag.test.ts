@@ -52,12 +52,13 @@ async function laggingWorld(t: Test, { endpoints }: { endpoints: 1 | 2 }) {
 }
 
 t.test("the preferred of two endpoints is behind the claim", async (t) => {
-  const { proxy, world, seller, channel, settle, stopShowing, settleAtOnce, paid } =
-    await laggingWorld(t, { endpoints: 2 });
-  await settle(await world.claim(seller, [{ channel, total: 100n }]));
+  const { proxy, world, channel, settle, stopShowing, settleAtOnce, paid } = await laggingWorld(t, {
+    endpoints: 2,
+  });
+  await settle(await world.claim([{ channel, total: 100n }]));
   t.match(await settleAtOnce(), { success: true, amount: "100" });
   await stopShowing("all");
-  t.match(await settle(await world.claim(seller, [{ channel, total: 400n }])), { success: true });
+  t.match(await settle(await world.claim([{ channel, total: 400n }])), { success: true });
   const before = proxy.count("eth_call");
   t.match(await settleAtOnce(), { success: true, amount: "300" });
   t.ok(proxy.count("eth_call") > before, "the one that is behind was asked");
@@ -65,21 +66,20 @@ t.test("the preferred of two endpoints is behind the claim", async (t) => {
 });
 
 t.test("behind a balancer, some answers are of an earlier block", async (t) => {
-  const { world, seller, channel, settle, stopShowing, settleAtOnce, paid } = await laggingWorld(
-    t,
-    { endpoints: 1 },
-  );
+  const { world, channel, settle, stopShowing, settleAtOnce, paid } = await laggingWorld(t, {
+    endpoints: 1,
+  });
   await stopShowing("latest");
-  t.match(await settle(await world.claim(seller, [{ channel, total: 400n }])), { success: true });
+  t.match(await settle(await world.claim([{ channel, total: 400n }])), { success: true });
   t.match(await settleAtOnce(), { success: true, amount: "400" }, "it shows no claim");
 
   await stopShowing("latest");
   t.match(await settleAtOnce(), { success: false, errorReason: NOTHING });
-  t.match(await settle(await world.claim(seller, [{ channel, total: 700n }])), { success: true });
+  t.match(await settle(await world.claim([{ channel, total: 700n }])), { success: true });
   await stopShowing("latest");
   t.match(await settleAtOnce(), { success: true, amount: "300" });
   t.equal(await paid(), 700n);
-  t.match(await settle(await world.claim(seller, [{ channel, total: 900n }])), { success: true });
+  t.match(await settle(await world.claim([{ channel, total: 900n }])), { success: true });
   // It shows the claim of 700, and not that it is settled.
   t.match(
     await settleAtOnce(),
@@ -90,7 +90,7 @@ t.test("behind a balancer, some answers are of an earlier block", async (t) => {
   t.match(await settleAtOnce(), { success: false, errorReason: NOTHING });
 
   await stopShowing("latest");
-  const refund = await world.refund(seller, channel, {
+  const refund = await world.refund(channel, {
     amount: 5_000n,
     charges: [{ channel, total: 1_500n }],
   });

@@ -1,8 +1,6 @@
-// What is posted for payment channels, like that of stock clients and servers, and hundreds of false or garbage bodies.
+// Hundreds of false and garbage bodies for payment channels.
 import {
-  concat,
   encodeFunctionData,
-  keccak256,
   numberToHex,
   parseSignature,
   serializeCompactSignature,
@@ -11,401 +9,44 @@ import {
   type Address,
   type Hex,
 } from "viem";
-import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import type { PrivateKeyAccount } from "viem/accounts";
 import {
   channelIdOf,
-  CHANNELS,
   CHANNELS_ABI,
   ERC3009_COLLECTOR,
-  erc3009Deposit,
   PERMIT2_COLLECTOR,
-  PERMIT2_TYPES,
   randomSalt,
-  RECEIVE_TYPES,
-  signClaims,
   signRefund,
-  signVoucher,
   type ChannelConfig,
 } from "../helpers/batch-settlement.ts";
 import type { TestChain } from "../helpers/chain.ts";
 import { approvePermit2, PERMIT2 } from "../helpers/permit2.ts";
 import { stockFacilitator } from "../helpers/stock-channels.ts";
 import { change, GARBAGE, type Bent } from "./bent-payments.ts";
+import {
+  account,
+  channelOf,
+  claimBody,
+  depositBody,
+  now,
+  open,
+  permit2Body,
+  refundBody,
+  send,
+  settleBody,
+  voucherBody,
+  type Channel,
+  type DepositOptions,
+  type Permitted,
+  type Row,
+  type VoucherOptions,
+} from "./channel-bodies.ts";
 import type { Body } from "./payments.ts";
 import { approvalBy, approveData, sponsoring, type ApprovalOptions } from "./permit2-payments.ts";
 import { deployWallet, futureWallet, MODES } from "./wallets.ts";
 
-export const account = (): PrivateKeyAccount => privateKeyToAccount(generatePrivateKey());
-const now = (): number => Math.floor(Date.now() / 1_000);
 const ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n;
 const MAX_UINT128 = 2n ** 128n - 1n;
-
-/** A payer's channel with one receiver, and the keys of both sides. */
-export interface Channel {
-  chain: TestChain;
-  config: ChannelConfig;
-  /** Signs deposits: the payer's key, or the owner of its wallet. */
-  owner: PrivateKeyAccount;
-  /** Signs vouchers. */
-  voucherKey: PrivateKeyAccount;
-  authorizer: PrivateKeyAccount;
-}
-
-interface ChannelOptions {
-  owner?: PrivateKeyAccount;
-  /** Absent: the payer signs its vouchers itself. */
-  voucherKey?: PrivateKeyAccount | undefined;
-  authorizer?: PrivateKeyAccount;
-  config?: Partial<ChannelConfig>;
-}
-
-export function channelOf(chain: TestChain, options: ChannelOptions = {}): Channel {
-  const { owner = account(), voucherKey, authorizer = account() } = options;
-  return {
-    chain,
-    owner,
-    voucherKey: voucherKey ?? owner,
-    authorizer,
-    config: {
-      payer: owner.address,
-      payerAuthorizer: voucherKey?.address ?? zeroAddress,
-      receiver: account().address,
-      receiverAuthorizer: authorizer.address,
-      token: chain.usdc,
-      withdrawDelay: 900,
-      salt: randomSalt(),
-      ...options.config,
-    },
-  };
-}
-
-type Extra = Record<string, unknown>;
-
-const bodyOf = (
-  { chain, config }: Pick<Channel, "chain" | "config">,
-  payload: object,
-  { extra = {}, extensions }: { extra?: Extra; extensions?: Extra } = {},
-): Body => {
-  const paymentRequirements = {
-    scheme: "batch-settlement",
-    network: `eip155:${chain.chainId}`,
-    asset: config.token,
-    amount: "1000",
-    payTo: config.receiver,
-    maxTimeoutSeconds: 60,
-    extra: {
-      receiverAuthorizer: config.receiverAuthorizer,
-      withdrawDelay: config.withdrawDelay,
-      name: "USDC",
-      version: "2",
-      ...extra,
-    },
-  };
-  return {
-    x402Version: 2,
-    paymentPayload: {
-      x402Version: 2,
-      resource: { url: "http://localhost/paid" },
-      accepted: paymentRequirements,
-      payload: { ...payload },
-      ...(extensions && { extensions }),
-    },
-    paymentRequirements,
-  };
-};
-
-/** What a receiver sends has requirements without the terms of a price. */
-const orderOf = ({ chain, config }: Channel, payload: object): Body => {
-  const paymentRequirements = {
-    scheme: "batch-settlement",
-    network: `eip155:${chain.chainId}`,
-    asset: config.token,
-    amount: "0",
-    payTo: config.receiver,
-    maxTimeoutSeconds: 0,
-    extra: {},
-  };
-  return {
-    x402Version: 2,
-    paymentPayload: { x402Version: 2, accepted: paymentRequirements, payload: { ...payload } },
-    paymentRequirements,
-  };
-};
-
-interface VoucherOptions {
-  type?: "voucher" | "refund";
-  signer?: PrivateKeyAccount;
-  /** What is signed, where it differs from what is sent. */
-  signed?: { chainId?: number; channelId?: Hex; ceiling?: bigint };
-  extra?: Extra;
-}
-
-async function voucherOf(channel: Channel, ceiling: bigint, options: VoucherOptions = {}) {
-  const { chain, config, voucherKey } = channel;
-  const { signer = voucherKey, signed = {} } = options;
-  const channelId = channelIdOf(chain, config);
-  const signature = await signVoucher(
-    { chainId: signed.chainId ?? chain.chainId },
-    signer,
-    signed.channelId ?? channelId,
-    signed.ceiling ?? ceiling,
-  );
-  return { channelId, maxClaimableAmount: ceiling.toString(), signature };
-}
-
-export async function voucherBody(
-  channel: Channel,
-  ceiling: bigint,
-  options: VoucherOptions = {},
-): Promise<Body> {
-  const { type = "voucher", extra } = options;
-  const voucher = await voucherOf(channel, ceiling, options);
-  return bodyOf(
-    channel,
-    { type, channelConfig: channel.config, voucher },
-    { ...(extra && { extra }) },
-  );
-}
-
-interface DepositOptions extends VoucherOptions {
-  amount?: bigint;
-  ceiling?: bigint;
-  /** Signs the deposit. */
-  depositor?: PrivateKeyAccount;
-  validAfter?: bigint;
-  validBefore?: bigint;
-  domain?: { name?: string; version?: string; chainId?: number };
-  voucher?: VoucherOptions;
-  extensions?: Extra;
-  /** Of a deposit over Permit2, what is signed and sent. */
-  permitted?: Partial<Permitted>;
-}
-
-export async function depositBody(channel: Channel, options: DepositOptions = {}): Promise<Body> {
-  const { chain, config, owner } = channel;
-  const { amount = 10_000n, ceiling = 1_000n, depositor = owner, domain = {} } = options;
-  const validAfter = options.validAfter ?? 0n;
-  const validBefore = options.validBefore ?? BigInt(now() + 600);
-  const salt = randomSalt();
-  const nonce = keccak256(concat([channelIdOf(chain, config), salt]));
-  const signature = await depositor.signTypedData({
-    domain: {
-      name: domain.name ?? "USDC",
-      version: domain.version ?? "2",
-      chainId: domain.chainId ?? chain.chainId,
-      verifyingContract: config.token,
-    },
-    types: RECEIVE_TYPES,
-    primaryType: "ReceiveWithAuthorization",
-    message: {
-      from: config.payer,
-      to: ERC3009_COLLECTOR,
-      value: amount,
-      validAfter,
-      validBefore,
-      nonce,
-    },
-  });
-  const erc3009Authorization = {
-    validAfter: validAfter.toString(),
-    validBefore: validBefore.toString(),
-    salt,
-    signature,
-  };
-  return depositWith(channel, {
-    amount,
-    ceiling,
-    options,
-    authorization: { erc3009Authorization },
-  });
-}
-
-async function depositWith(
-  channel: Channel,
-  given: { amount: bigint; ceiling: bigint; options: DepositOptions; authorization: object },
-): Promise<Body> {
-  const { amount, ceiling, options, authorization } = given;
-  const { extra, extensions } = options;
-  const voucher = await voucherOf(channel, ceiling, options.voucher);
-  return bodyOf(
-    channel,
-    {
-      type: "deposit",
-      channelConfig: channel.config,
-      voucher,
-      deposit: { amount: amount.toString(), authorization },
-    },
-    { ...(extra && { extra }), ...(extensions && { extensions }) },
-  );
-}
-
-interface Permitted {
-  from: Address;
-  token: Address;
-  amount: bigint;
-  spender: Address;
-  nonce: bigint;
-  deadline: bigint;
-  channelId: Hex;
-  chainId: number;
-}
-
-export async function permit2Body(channel: Channel, options: DepositOptions = {}): Promise<Body> {
-  const { chain, config, owner } = channel;
-  const { amount = 10_000n, ceiling = 1_000n, depositor = owner } = options;
-  const terms: Permitted = {
-    from: config.payer,
-    token: config.token,
-    amount,
-    spender: PERMIT2_COLLECTOR,
-    nonce: BigInt(randomSalt()),
-    deadline: BigInt(now() + 600),
-    channelId: channelIdOf(chain, config),
-    chainId: chain.chainId,
-    ...options.permitted,
-  };
-  const { from, token, spender, nonce, deadline, channelId, chainId } = terms;
-  const signature = await depositor.signTypedData({
-    domain: { name: "Permit2", chainId, verifyingContract: PERMIT2 },
-    types: PERMIT2_TYPES,
-    primaryType: "PermitWitnessTransferFrom",
-    message: {
-      permitted: { token, amount: terms.amount },
-      spender,
-      nonce,
-      deadline,
-      witness: { channelId },
-    },
-  });
-  const permit2Authorization = {
-    from,
-    permitted: { token, amount: terms.amount.toString() },
-    spender,
-    nonce: nonce.toString(),
-    deadline: deadline.toString(),
-    witness: { channelId },
-    signature,
-  };
-  return depositWith(channel, {
-    amount,
-    ceiling,
-    options: { ...options, extra: { assetTransferMethod: "permit2", ...options.extra } },
-    authorization: { permit2Authorization },
-  });
-}
-
-export interface Row {
-  channel: Channel;
-  ceiling: bigint;
-  total: bigint;
-  signer?: PrivateKeyAccount;
-}
-
-async function claimRows(rows: readonly Row[]) {
-  return Promise.all(
-    rows.map(async ({ channel, ceiling, total, signer }) => ({
-      voucher: { channel: channel.config, maxClaimableAmount: ceiling },
-      signature: (await voucherOf(channel, ceiling, { ...(signer && { signer }) })).signature,
-      totalClaimed: total,
-    })),
-  );
-}
-const wired = (claims: Awaited<ReturnType<typeof claimRows>>) =>
-  claims.map(({ voucher, signature, totalClaimed }) => ({
-    voucher: { channel: voucher.channel, maxClaimableAmount: `${voucher.maxClaimableAmount}` },
-    signature,
-    totalClaimed: `${totalClaimed}`,
-  }));
-
-export async function claimBody(
-  rows: readonly [Row, ...Row[]],
-  { signer }: { signer?: PrivateKeyAccount } = {},
-): Promise<Body> {
-  const [{ channel }] = rows;
-  const claims = await claimRows(rows);
-  const claimAuthorizerSignature = await signClaims(
-    channel.chain,
-    signer ?? channel.authorizer,
-    claims,
-  );
-  return orderOf(channel, { type: "claim", claims: wired(claims), claimAuthorizerSignature });
-}
-
-export const settleBody = (channel: Channel): Body =>
-  orderOf(channel, {
-    type: "settle",
-    receiver: channel.config.receiver,
-    token: channel.config.token,
-  });
-
-export async function refundBody(
-  channel: Channel,
-  given: {
-    amount: bigint;
-    nonce?: bigint;
-    signedAmount?: bigint;
-    signer?: PrivateKeyAccount;
-    rows?: readonly Row[];
-    ceiling?: bigint;
-  },
-): Promise<Body> {
-  const { chain, authorizer, config } = channel;
-  const { amount, nonce = 0n, signer = authorizer, rows = [], ceiling = 1_000n } = given;
-  const channelId = channelIdOf(chain, config);
-  const claims = await claimRows(rows);
-  const signedAmount = given.signedAmount ?? amount;
-  return orderOf(channel, {
-    type: "refund",
-    channelConfig: config,
-    voucher: await voucherOf(channel, ceiling),
-    amount: amount.toString(),
-    refundNonce: nonce.toString(),
-    claims: wired(claims),
-    refundAuthorizerSignature: await signRefund(chain, signer, {
-      channelId,
-      nonce,
-      amount: signedAmount,
-    }),
-    ...(claims.length > 0 && {
-      claimAuthorizerSignature: await signClaims(chain, authorizer, claims),
-    }),
-  });
-}
-
-/** Puts money into the channel, and claims some of it, without any facilitator. */
-export async function open(channel: Channel, balance = 10_000n, claimed = 0n): Promise<void> {
-  const { chain, config, owner } = channel;
-  await chain.mint(config.payer, balance);
-  await send(
-    chain,
-    encodeFunctionData({
-      abi: CHANNELS_ABI,
-      functionName: "deposit",
-      args: await erc3009Deposit(chain, owner, config, balance),
-    }),
-  );
-  if (claimed === 0n) return;
-  const claims = await claimRows([{ channel, ceiling: claimed, total: claimed }]);
-  const signature = await signClaims(chain, channel.authorizer, claims);
-  await send(
-    chain,
-    encodeFunctionData({
-      abi: CHANNELS_ABI,
-      functionName: "claimWithSignature",
-      args: [claims, signature],
-    }),
-  );
-}
-
-async function send(
-  chain: TestChain,
-  data: Hex,
-  by: PrivateKeyAccount = chain.admin,
-): Promise<void> {
-  const hash = await chain.walletClient(by).sendTransaction({ to: CHANNELS, data });
-  const { status } = await chain.publicClient.waitForTransactionReceipt({ hash });
-  if (status !== "success") throw new Error("the transaction failed");
-}
 
 const flip = (text: string, at: number): string =>
   text.slice(0, at) + (text[at] === "0" ? "1" : "0") + text.slice(at + 1);

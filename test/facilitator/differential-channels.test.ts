@@ -9,15 +9,8 @@ import type { TestChain } from "../helpers/chain.ts";
 import { stockFacilitator } from "../helpers/stock-channels.ts";
 import { isFullTier } from "../helpers/tier.ts";
 import type { Difference } from "./differences.ts";
-import {
-  account,
-  bentChannelSettles,
-  bentChannelVerifies,
-  channelOf,
-  open,
-  type BentSettle,
-  type Channel,
-} from "./channel-payments.ts";
+import { account, channelOf, open, type Channel } from "./channel-bodies.ts";
+import { bentChannelSettles, bentChannelVerifies, type BentSettle } from "./channel-payments.ts";
 import { post, type Body } from "./payments.ts";
 
 const OWN = "invalid_batch_settlement_evm_";
