@@ -618,6 +618,9 @@ export interface BentSettle {
   before?: { balance: bigint; claimed: bigint };
 }
 
+const valueAt = (body: unknown, path: string): unknown =>
+  path.split(".").reduce((value, name) => (value as Record<string, unknown>)[name], body);
+
 const OPEN = { balance: 10_000n, claimed: 2_100n };
 const ORDER_GARBAGE = [undefined, null, "", "0x", "abc", 7, -1, "-1", "01", {}, [], "9".repeat(90)];
 const ADDRESS_GARBAGE = [...ORDER_GARBAGE, zeroAddress, `0x${"zz".repeat(20)}`];
@@ -636,7 +639,7 @@ export function bentChannelSettles(): BentSettle[] {
     before: BentSettle["before"] | "none" = OPEN,
   ): void => {
     for (const path of paths)
-      for (const value of path.endsWith("payer") || path.endsWith("token")
+      for (const value of /(payer|token|receiver|Authorizer)$/.test(path)
         ? ADDRESS_GARBAGE
         : ORDER_GARBAGE)
         add(
@@ -760,9 +763,7 @@ export function bentChannelSettles(): BentSettle[] {
     `${PAYLOAD}.claims.0`,
     `${PAYLOAD}.claims.0.voucher`,
     `${PAYLOAD}.claims.0.voucher.channel`,
-    `${PAYLOAD}.claims.0.voucher.channel.payer`,
-    `${PAYLOAD}.claims.0.voucher.channel.salt`,
-    `${PAYLOAD}.claims.0.voucher.channel.withdrawDelay`,
+    ...CONFIG_FIELDS.map((name) => `${PAYLOAD}.claims.0.voucher.channel.${name}`),
     `${PAYLOAD}.claims.0.voucher.maxClaimableAmount`,
     `${PAYLOAD}.claims.0.signature`,
     `${PAYLOAD}.claims.0.totalClaimed`,
@@ -829,8 +830,7 @@ export function bentChannelSettles(): BentSettle[] {
   );
   bend("refund", (channel) => refundBody(channel, { amount: 5_000n, rows: [row(channel)] }), [
     `${PAYLOAD}.channelConfig`,
-    `${PAYLOAD}.channelConfig.payer`,
-    `${PAYLOAD}.channelConfig.withdrawDelay`,
+    ...CONFIG_FIELDS.map((name) => `${PAYLOAD}.channelConfig.${name}`),
     `${PAYLOAD}.voucher`,
     `${PAYLOAD}.voucher.channelId`,
     `${PAYLOAD}.voucher.maxClaimableAmount`,
@@ -840,15 +840,33 @@ export function bentChannelSettles(): BentSettle[] {
     `${PAYLOAD}.refundAuthorizerSignature`,
     `${PAYLOAD}.claimAuthorizerSignature`,
   ]);
-  for (const path of [
-    "paymentRequirements.scheme",
-    "paymentRequirements.network",
-    "paymentPayload.accepted.scheme",
-    "paymentPayload.accepted.network",
-  ])
-    for (const value of [undefined, "eip155:1", "exact", 7])
-      add(`settle: ${path} = ${JSON.stringify(value) ?? "absent"}`, async (channel) =>
-        change(settleBody(channel), path, value),
-      );
+  const orders: [string, (channel: Channel) => Promise<Body>][] = [
+    ["claim", (channel) => claimBody([row(channel)])],
+    ["settle", async (channel) => settleBody(channel)],
+    ["refund", (channel) => refundBody(channel, { amount: 5_000n, rows: [row(channel)] })],
+  ];
+  for (const [name, make] of orders) {
+    for (const path of [
+      "paymentRequirements.scheme",
+      "paymentRequirements.network",
+      "paymentPayload.accepted.scheme",
+      "paymentPayload.accepted.network",
+    ])
+      for (const value of [undefined, "eip155:1", "exact", 7])
+        add(`${name}: ${path} = ${JSON.stringify(value) ?? "absent"}`, async (channel) =>
+          change(await make(channel), path, value),
+        );
+    const signatures =
+      name === "settle"
+        ? []
+        : ["claims.0.signature", "claimAuthorizerSignature", "refundAuthorizerSignature"];
+    for (const at of name === "claim" ? signatures.slice(0, 2) : signatures)
+      for (const [what, bent] of SIGNATURES)
+        add(`${name}, ${at}, ${what}`, async (channel) => {
+          const body = await make(channel);
+          const path = `${PAYLOAD}.${at}`;
+          return change(body, path, bent(valueAt(body, path) as Hex));
+        });
+  }
   return list;
 }
