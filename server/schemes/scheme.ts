@@ -192,6 +192,8 @@ export interface Relaying {
   /** The `eth_getLogs` filter to find its end: its own events if they name it, otherwise candidates. */
   endFilter(expected: ExpectedTransfer): { address: string; topics: (Hex | Hex[])[] };
   explainRevert(text: string | undefined): RevertMeaning;
+  /** It may succeed without an effect, so it shows nothing about the token: an order of a channel's receiver. */
+  readonly isOrder?: true;
   readonly reasonUsed: Reason;
   readonly reasonExpired: Reason;
 }

@@ -37,7 +37,7 @@ import {
 /** Another chain than that of the running app, so that its engine ignores these rows. */
 export const CHAIN_ID = 84_532;
 /** Multiplies the seeded rows, to check by hand that the plans stay the same: `PLANS_AT=100`. */
-const TIMES = Number(process.env["PLANS_AT"] ?? "1");
+export const TIMES = Number(process.env["PLANS_AT"] ?? "1");
 const AGENTS = 180 * TIMES;
 export const PAYMENTS_EACH = 300;
 /** The number of each agent's payments that have a settlement and an event: enough for the planner, fast to seed. */

@@ -2,14 +2,16 @@
 import { once } from "node:events";
 import { get, type IncomingMessage } from "node:http";
 import t from "tap";
+import { createPrisma } from "../../server/infra/db/prisma.ts";
 import { deleteOldRows } from "../../server/infra/retention.ts";
 import { createPool, inTransaction, TIMEOUTS, type Sql } from "../../server/infra/db/pool.ts";
+import { ordersOf } from "../../server/plugins/channels/store.ts";
 import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import { settleStore } from "../../server/plugins/facilitator/store.ts";
 import { acquireLease } from "../../server/plugins/settlement/lane-store.ts";
 import { claim } from "../../server/plugins/settlement/store.ts";
 import { testDatabase } from "../helpers/postgres.ts";
-import { randomAddress } from "../spending/guardrails-sql.helper.ts";
+import { ASSET, PAYEE, randomAddress } from "../spending/guardrails-sql.helper.ts";
 import {
   BATCH,
   BURST,
@@ -19,6 +21,7 @@ import {
   settleOfABurst,
   spendInEveryWay,
   thirdPartyRequests,
+  TIMES,
 } from "./hot-statements.ts";
 import { databaseWithPlans, recordScans, type Scan } from "./plans.ts";
 
@@ -199,6 +202,42 @@ t.test("a claim and the record of a returned success are HOT updates", async (t)
   const rewrite = (change: string) => pool.query(`UPDATE settlements SET ${change}`);
   await t.rejects(rewrite("class = 0"), /settlements_class_is_its_kinds/);
   await t.rejects(rewrite("only_lane = from_address"), /settlements_only_lane_is_its_terms/);
+});
+
+t.test("a settle reads only the recent orders of its receiver", async (t) => {
+  const receiver = randomAddress();
+  const EACH = 5_000 * TIMES;
+  for (const mode of ["auto", "force_generic_plan"]) {
+    const database = await databaseWithPlans(t);
+    await database.pool.query("ALTER TABLE settlements DISABLE TRIGGER USER");
+    // Claims of the receiver, refunds of its payers, claims of others, and payments; two are open, and three recent.
+    await database.pool.query(
+      `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, to_address, value, valid_after, valid_before,
+                                signature, relay, status, tx_hash, block_number, proof, settled_at, class, terms)
+       SELECT CASE n % 4 WHEN 0 THEN $2 ELSE '0x' || lpad(to_hex(n), 40, '0') END, $1, $3,
+              CASE n % 4 WHEN 3 THEN '' ELSE 'channel:' END || '0x' || encode(sha256(n::text::bytea), 'hex'), 'pay_' || n, 'facilitated', $4, 1, 0, 4102444800,
+              '\\x00', true, CASE WHEN n < 2 THEN 'queued' ELSE 'settled' END, CASE WHEN n >= 2 THEN '0x' || repeat('0', 64) END,
+              CASE WHEN n >= 2 THEN 1000000 - n END, '{}', CASE WHEN n >= 2 THEN now() + (8.5 - n) * interval '1 day' END, 2,
+              CASE n % 4
+                WHEN 0 THEN '{"scheme": "channel-claim", "claims": [{}]}'::jsonb
+                WHEN 1 THEN jsonb_build_object('scheme', 'channel-refund', 'claims', '[{}]'::jsonb,
+                                               'config', jsonb_build_object('receiver', $2::text))
+                WHEN 2 THEN '{"scheme": "channel-claim", "claims": [{}]}'::jsonb END
+         FROM generate_series(0, $5 - 1) n`,
+      [CHAIN_ID, receiver, ASSET, PAYEE, 4 * EACH],
+    );
+    await database.pool.query("VACUUM (ANALYZE) settlements");
+    const url = new URL(database.url);
+    url.searchParams.set("options", `-c plan_cache_mode=${mode}`);
+    const pool = createPool(url.href, { maxConnections: 1 });
+    t.teardown(() => pool.end());
+    const scans = recordScans(pool);
+    const found = await ordersOf(createPrisma(pool), CHAIN_ID, receiver);
+    t.same(found, { open: ["pay_0", "pay_1"], newest: 999_996n }, mode);
+    const [scan, ...others] = scans.filter(({ table }) => table === "settlements");
+    t.same(others, []);
+    t.match(scan, { index: "settlements_receiver_orders_idx", rows: 5 }, mode);
+  }
 });
 
 /**

@@ -1,8 +1,6 @@
-// What is posted for payment channels, like that of stock clients and servers, and hundreds of false or garbage bodies.
+// Hundreds of false and garbage bodies for payment channels.
 import {
-  concat,
   encodeFunctionData,
-  keccak256,
   numberToHex,
   parseSignature,
   serializeCompactSignature,
@@ -11,401 +9,44 @@ import {
   type Address,
   type Hex,
 } from "viem";
-import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import type { PrivateKeyAccount } from "viem/accounts";
 import {
   channelIdOf,
-  CHANNELS,
   CHANNELS_ABI,
   ERC3009_COLLECTOR,
-  erc3009Deposit,
   PERMIT2_COLLECTOR,
-  PERMIT2_TYPES,
   randomSalt,
-  RECEIVE_TYPES,
-  signClaims,
   signRefund,
-  signVoucher,
   type ChannelConfig,
 } from "../helpers/batch-settlement.ts";
 import type { TestChain } from "../helpers/chain.ts";
 import { approvePermit2, PERMIT2 } from "../helpers/permit2.ts";
 import { stockFacilitator } from "../helpers/stock-channels.ts";
 import { change, GARBAGE, type Bent } from "./bent-payments.ts";
+import {
+  account,
+  channelOf,
+  claimBody,
+  depositBody,
+  now,
+  open,
+  permit2Body,
+  refundBody,
+  send,
+  settleBody,
+  voucherBody,
+  type Channel,
+  type DepositOptions,
+  type Permitted,
+  type Row,
+  type VoucherOptions,
+} from "./channel-bodies.ts";
 import type { Body } from "./payments.ts";
-import { sponsoring } from "./permit2-payments.ts";
+import { approvalBy, approveData, sponsoring, type ApprovalOptions } from "./permit2-payments.ts";
 import { deployWallet, futureWallet, MODES } from "./wallets.ts";
 
-export const account = (): PrivateKeyAccount => privateKeyToAccount(generatePrivateKey());
-const now = (): number => Math.floor(Date.now() / 1_000);
 const ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n;
 const MAX_UINT128 = 2n ** 128n - 1n;
-
-/** A payer's channel with one receiver, and the keys of both sides. */
-export interface Channel {
-  chain: TestChain;
-  config: ChannelConfig;
-  /** Signs deposits: the payer's key, or the owner of its wallet. */
-  owner: PrivateKeyAccount;
-  /** Signs vouchers. */
-  voucherKey: PrivateKeyAccount;
-  authorizer: PrivateKeyAccount;
-}
-
-interface ChannelOptions {
-  owner?: PrivateKeyAccount;
-  /** Absent: the payer signs its vouchers itself. */
-  voucherKey?: PrivateKeyAccount | undefined;
-  authorizer?: PrivateKeyAccount;
-  config?: Partial<ChannelConfig>;
-}
-
-export function channelOf(chain: TestChain, options: ChannelOptions = {}): Channel {
-  const { owner = account(), voucherKey, authorizer = account() } = options;
-  return {
-    chain,
-    owner,
-    voucherKey: voucherKey ?? owner,
-    authorizer,
-    config: {
-      payer: owner.address,
-      payerAuthorizer: voucherKey?.address ?? zeroAddress,
-      receiver: account().address,
-      receiverAuthorizer: authorizer.address,
-      token: chain.usdc,
-      withdrawDelay: 900,
-      salt: randomSalt(),
-      ...options.config,
-    },
-  };
-}
-
-type Extra = Record<string, unknown>;
-
-const bodyOf = (
-  { chain, config }: Pick<Channel, "chain" | "config">,
-  payload: object,
-  { extra = {}, extensions }: { extra?: Extra; extensions?: Extra } = {},
-): Body => {
-  const paymentRequirements = {
-    scheme: "batch-settlement",
-    network: `eip155:${chain.chainId}`,
-    asset: config.token,
-    amount: "1000",
-    payTo: config.receiver,
-    maxTimeoutSeconds: 60,
-    extra: {
-      receiverAuthorizer: config.receiverAuthorizer,
-      withdrawDelay: config.withdrawDelay,
-      name: "USDC",
-      version: "2",
-      ...extra,
-    },
-  };
-  return {
-    x402Version: 2,
-    paymentPayload: {
-      x402Version: 2,
-      resource: { url: "http://localhost/paid" },
-      accepted: paymentRequirements,
-      payload: { ...payload },
-      ...(extensions && { extensions }),
-    },
-    paymentRequirements,
-  };
-};
-
-/** What a receiver sends has requirements without the terms of a price. */
-const orderOf = ({ chain, config }: Channel, payload: object): Body => {
-  const paymentRequirements = {
-    scheme: "batch-settlement",
-    network: `eip155:${chain.chainId}`,
-    asset: config.token,
-    amount: "0",
-    payTo: config.receiver,
-    maxTimeoutSeconds: 0,
-    extra: {},
-  };
-  return {
-    x402Version: 2,
-    paymentPayload: { x402Version: 2, accepted: paymentRequirements, payload: { ...payload } },
-    paymentRequirements,
-  };
-};
-
-interface VoucherOptions {
-  type?: "voucher" | "refund";
-  signer?: PrivateKeyAccount;
-  /** What is signed, where it differs from what is sent. */
-  signed?: { chainId?: number; channelId?: Hex; ceiling?: bigint };
-  extra?: Extra;
-}
-
-async function voucherOf(channel: Channel, ceiling: bigint, options: VoucherOptions = {}) {
-  const { chain, config, voucherKey } = channel;
-  const { signer = voucherKey, signed = {} } = options;
-  const channelId = channelIdOf(chain, config);
-  const signature = await signVoucher(
-    { chainId: signed.chainId ?? chain.chainId },
-    signer,
-    signed.channelId ?? channelId,
-    signed.ceiling ?? ceiling,
-  );
-  return { channelId, maxClaimableAmount: ceiling.toString(), signature };
-}
-
-export async function voucherBody(
-  channel: Channel,
-  ceiling: bigint,
-  options: VoucherOptions = {},
-): Promise<Body> {
-  const { type = "voucher", extra } = options;
-  const voucher = await voucherOf(channel, ceiling, options);
-  return bodyOf(
-    channel,
-    { type, channelConfig: channel.config, voucher },
-    { ...(extra && { extra }) },
-  );
-}
-
-interface DepositOptions extends VoucherOptions {
-  amount?: bigint;
-  ceiling?: bigint;
-  /** Signs the deposit. */
-  depositor?: PrivateKeyAccount;
-  validAfter?: bigint;
-  validBefore?: bigint;
-  domain?: { name?: string; version?: string; chainId?: number };
-  voucher?: VoucherOptions;
-  extensions?: Extra;
-  /** Of a deposit over Permit2, what is signed and sent. */
-  permitted?: Partial<Permitted>;
-}
-
-export async function depositBody(channel: Channel, options: DepositOptions = {}): Promise<Body> {
-  const { chain, config, owner } = channel;
-  const { amount = 10_000n, ceiling = 1_000n, depositor = owner, domain = {} } = options;
-  const validAfter = options.validAfter ?? 0n;
-  const validBefore = options.validBefore ?? BigInt(now() + 600);
-  const salt = randomSalt();
-  const nonce = keccak256(concat([channelIdOf(chain, config), salt]));
-  const signature = await depositor.signTypedData({
-    domain: {
-      name: domain.name ?? "USDC",
-      version: domain.version ?? "2",
-      chainId: domain.chainId ?? chain.chainId,
-      verifyingContract: config.token,
-    },
-    types: RECEIVE_TYPES,
-    primaryType: "ReceiveWithAuthorization",
-    message: {
-      from: config.payer,
-      to: ERC3009_COLLECTOR,
-      value: amount,
-      validAfter,
-      validBefore,
-      nonce,
-    },
-  });
-  const erc3009Authorization = {
-    validAfter: validAfter.toString(),
-    validBefore: validBefore.toString(),
-    salt,
-    signature,
-  };
-  return depositWith(channel, {
-    amount,
-    ceiling,
-    options,
-    authorization: { erc3009Authorization },
-  });
-}
-
-async function depositWith(
-  channel: Channel,
-  given: { amount: bigint; ceiling: bigint; options: DepositOptions; authorization: object },
-): Promise<Body> {
-  const { amount, ceiling, options, authorization } = given;
-  const { extra, extensions } = options;
-  const voucher = await voucherOf(channel, ceiling, options.voucher);
-  return bodyOf(
-    channel,
-    {
-      type: "deposit",
-      channelConfig: channel.config,
-      voucher,
-      deposit: { amount: amount.toString(), authorization },
-    },
-    { ...(extra && { extra }), ...(extensions && { extensions }) },
-  );
-}
-
-interface Permitted {
-  from: Address;
-  token: Address;
-  amount: bigint;
-  spender: Address;
-  nonce: bigint;
-  deadline: bigint;
-  channelId: Hex;
-  chainId: number;
-}
-
-export async function permit2Body(channel: Channel, options: DepositOptions = {}): Promise<Body> {
-  const { chain, config, owner } = channel;
-  const { amount = 10_000n, ceiling = 1_000n, depositor = owner } = options;
-  const terms: Permitted = {
-    from: config.payer,
-    token: config.token,
-    amount,
-    spender: PERMIT2_COLLECTOR,
-    nonce: BigInt(randomSalt()),
-    deadline: BigInt(now() + 600),
-    channelId: channelIdOf(chain, config),
-    chainId: chain.chainId,
-    ...options.permitted,
-  };
-  const { from, token, spender, nonce, deadline, channelId, chainId } = terms;
-  const signature = await depositor.signTypedData({
-    domain: { name: "Permit2", chainId, verifyingContract: PERMIT2 },
-    types: PERMIT2_TYPES,
-    primaryType: "PermitWitnessTransferFrom",
-    message: {
-      permitted: { token, amount: terms.amount },
-      spender,
-      nonce,
-      deadline,
-      witness: { channelId },
-    },
-  });
-  const permit2Authorization = {
-    from,
-    permitted: { token, amount: terms.amount.toString() },
-    spender,
-    nonce: nonce.toString(),
-    deadline: deadline.toString(),
-    witness: { channelId },
-    signature,
-  };
-  return depositWith(channel, {
-    amount,
-    ceiling,
-    options: { ...options, extra: { assetTransferMethod: "permit2", ...options.extra } },
-    authorization: { permit2Authorization },
-  });
-}
-
-export interface Row {
-  channel: Channel;
-  ceiling: bigint;
-  total: bigint;
-  signer?: PrivateKeyAccount;
-}
-
-async function claimRows(rows: readonly Row[]) {
-  return Promise.all(
-    rows.map(async ({ channel, ceiling, total, signer }) => ({
-      voucher: { channel: channel.config, maxClaimableAmount: ceiling },
-      signature: (await voucherOf(channel, ceiling, { ...(signer && { signer }) })).signature,
-      totalClaimed: total,
-    })),
-  );
-}
-const wired = (claims: Awaited<ReturnType<typeof claimRows>>) =>
-  claims.map(({ voucher, signature, totalClaimed }) => ({
-    voucher: { channel: voucher.channel, maxClaimableAmount: `${voucher.maxClaimableAmount}` },
-    signature,
-    totalClaimed: `${totalClaimed}`,
-  }));
-
-export async function claimBody(
-  rows: readonly [Row, ...Row[]],
-  { signer }: { signer?: PrivateKeyAccount } = {},
-): Promise<Body> {
-  const [{ channel }] = rows;
-  const claims = await claimRows(rows);
-  const claimAuthorizerSignature = await signClaims(
-    channel.chain,
-    signer ?? channel.authorizer,
-    claims,
-  );
-  return orderOf(channel, { type: "claim", claims: wired(claims), claimAuthorizerSignature });
-}
-
-export const settleBody = (channel: Channel): Body =>
-  orderOf(channel, {
-    type: "settle",
-    receiver: channel.config.receiver,
-    token: channel.config.token,
-  });
-
-export async function refundBody(
-  channel: Channel,
-  given: {
-    amount: bigint;
-    nonce?: bigint;
-    signedAmount?: bigint;
-    signer?: PrivateKeyAccount;
-    rows?: readonly Row[];
-    ceiling?: bigint;
-  },
-): Promise<Body> {
-  const { chain, authorizer, config } = channel;
-  const { amount, nonce = 0n, signer = authorizer, rows = [], ceiling = 1_000n } = given;
-  const channelId = channelIdOf(chain, config);
-  const claims = await claimRows(rows);
-  const signedAmount = given.signedAmount ?? amount;
-  return orderOf(channel, {
-    type: "refund",
-    channelConfig: config,
-    voucher: await voucherOf(channel, ceiling),
-    amount: amount.toString(),
-    refundNonce: nonce.toString(),
-    claims: wired(claims),
-    refundAuthorizerSignature: await signRefund(chain, signer, {
-      channelId,
-      nonce,
-      amount: signedAmount,
-    }),
-    ...(claims.length > 0 && {
-      claimAuthorizerSignature: await signClaims(chain, authorizer, claims),
-    }),
-  });
-}
-
-/** Puts money into the channel, and claims some of it, without any facilitator. */
-export async function open(channel: Channel, balance = 10_000n, claimed = 0n): Promise<void> {
-  const { chain, config, owner } = channel;
-  await chain.mint(config.payer, balance);
-  await send(
-    chain,
-    encodeFunctionData({
-      abi: CHANNELS_ABI,
-      functionName: "deposit",
-      args: await erc3009Deposit(chain, owner, config, balance),
-    }),
-  );
-  if (claimed === 0n) return;
-  const claims = await claimRows([{ channel, ceiling: claimed, total: claimed }]);
-  const signature = await signClaims(chain, channel.authorizer, claims);
-  await send(
-    chain,
-    encodeFunctionData({
-      abi: CHANNELS_ABI,
-      functionName: "claimWithSignature",
-      args: [claims, signature],
-    }),
-  );
-}
-
-async function send(
-  chain: TestChain,
-  data: Hex,
-  by: PrivateKeyAccount = chain.admin,
-): Promise<void> {
-  const hash = await chain.walletClient(by).sendTransaction({ to: CHANNELS, data });
-  const { status } = await chain.publicClient.waitForTransactionReceipt({ hash });
-  if (status !== "success") throw new Error("the transaction failed");
-}
 
 const flip = (text: string, at: number): string =>
   text.slice(0, at) + (text[at] === "0" ? "1" : "0") + text.slice(at + 1);
@@ -515,6 +156,7 @@ export async function bentChannelVerifies(chain: TestChain): Promise<Bent[]> {
   await deposits(chain, add, bent, "eip3009");
   await deposits(chain, add, bent, "permit2");
   await sponsoredDeposits(chain, add);
+  await approvedDeposits(chain, add);
   await wallets(chain, add);
   return bent;
 }
@@ -846,29 +488,72 @@ async function sponsoredDeposits(chain: TestChain, add: Add): Promise<void> {
       );
   await named("version = x", change(good, `${SPONSORING}.info.version`, "x"));
   await named("no info", change(good, SPONSORING, { schema: {} }));
-  const approval = { info: { from: owner.address, asset: chain.usdc, spender: PERMIT2 } };
-  await add(
-    "approved, no permit, part of an approval",
-    permit2Body(channelOf(chain, { owner, voucherKey }), {
-      extensions: { erc20ApprovalGasSponsoring: approval },
-    }),
-  );
-  const whole = { ...approval.info, amount: "7", signedTransaction: "0x02", version: "1" };
+}
+
+async function approvedDeposits(chain: TestChain, add: Add): Promise<void> {
+  const [owner, poor, coinless, allowed, other] = [
+    account(),
+    account(),
+    account(),
+    account(),
+    account(),
+  ];
+  const voucherKey = account();
+  await chain.mint([owner.address, coinless.address, allowed.address], 1_000_000n);
+  await approvePermit2(chain, [allowed]);
+  for (const { address } of [owner, poor, allowed])
+    await chain.testClient.setBalance({ address, value: 10n ** 19n });
+  const named = async (
+    name: string,
+    given: ApprovalOptions = {},
+    { payer = owner, ...options }: DepositOptions & { payer?: PrivateKeyAccount } = {},
+  ) =>
+    add(
+      `approved, ${name}`,
+      permit2Body(channelOf(chain, { owner: payer, voucherKey }), {
+        extensions: await approvalBy(chain, payer, given),
+        ...options,
+      }),
+    );
+  await named("good");
+  await named("good, legacy", { type: "legacy" });
+  await named("exactly the deposit", { data: approveData(PERMIT2, 10_000n) });
+  await named("less than the deposit", { data: approveData(PERMIT2, 9_999n) });
+  await named("a payer with an allowance", {}, { payer: allowed });
+  await named("no balance", {}, { payer: poor });
+  await named("no balance, ceiling above", {}, { payer: poor, ceiling: 10_001n });
+  await named("ceiling above", {}, { ceiling: 10_001n });
+  await named("another signer of the voucher", {}, { voucher: { signer: other } });
+  await named("another depositor", {}, { depositor: other });
+  await named("no coins", {}, { payer: coinless });
+  await named("calls Permit2", { to: PERMIT2 });
+  await named("allows another", { data: approveData(other.address) });
+  await named("signed by another", { signer: other });
+  await named("another chain", { chainId: 8_453 });
+  await named("a nonce to come", { nonce: 7 });
+  await named("too little gas", { gas: 30_000n });
+  const { erc20ApprovalGasSponsoring: good } = await approvalBy(chain, owner);
+  const part = { from: owner.address, asset: chain.usdc, spender: PERMIT2 };
   const announced = { info: { description: "a facilitator", version: "1" }, schema: {} };
-  for (const payer of [owner, allowed])
-    await add(
-      `what the server announced, ${payer === owner ? "no allowance" : "an allowance"}`,
-      permit2Body(channelOf(chain, { owner: payer, voucherKey }), {
-        extensions: { erc20ApprovalGasSponsoring: announced, eip2612GasSponsoring: announced },
-      }),
-    );
-  for (const payer of [owner, allowed])
-    await add(
-      `approved, ${payer === owner ? "no permit" : "a payer with an allowance"}`,
-      permit2Body(channelOf(chain, { owner: payer, voucherKey }), {
-        extensions: { erc20ApprovalGasSponsoring: { info: whole } },
-      }),
-    );
+  const infos: [string, object][] = [
+    ["part of one", { info: part }],
+    ["garbage", { info: { ...part, amount: "7", signedTransaction: "0x02", version: "1" } }],
+    ["what the server announced", announced],
+    ["from another", { info: { ...good.info, from: other.address } }],
+    ["another asset", { info: { ...good.info, asset: PERMIT2 } }],
+    ["another spender", { info: { ...good.info, spender: PERMIT2_COLLECTOR } }],
+  ];
+  for (const [name, extension] of infos)
+    for (const payer of [owner, allowed])
+      await add(
+        `approved, ${name}${payer === allowed ? ", a payer with an allowance" : ""}`,
+        permit2Body(channelOf(chain, { owner: payer, voucherKey }), {
+          extensions: {
+            erc20ApprovalGasSponsoring: extension,
+            ...(extension === announced && { eip2612GasSponsoring: announced }),
+          },
+        }),
+      );
 }
 
 async function wallets(chain: TestChain, add: Add): Promise<void> {
@@ -933,6 +618,9 @@ export interface BentSettle {
   before?: { balance: bigint; claimed: bigint };
 }
 
+const valueAt = (body: unknown, path: string): unknown =>
+  path.split(".").reduce((value, name) => (value as Record<string, unknown>)[name], body);
+
 const OPEN = { balance: 10_000n, claimed: 2_100n };
 const ORDER_GARBAGE = [undefined, null, "", "0x", "abc", 7, -1, "-1", "01", {}, [], "9".repeat(90)];
 const ADDRESS_GARBAGE = [...ORDER_GARBAGE, zeroAddress, `0x${"zz".repeat(20)}`];
@@ -951,7 +639,7 @@ export function bentChannelSettles(): BentSettle[] {
     before: BentSettle["before"] | "none" = OPEN,
   ): void => {
     for (const path of paths)
-      for (const value of path.endsWith("payer") || path.endsWith("token")
+      for (const value of /(payer|token|receiver|Authorizer)$/.test(path)
         ? ADDRESS_GARBAGE
         : ORDER_GARBAGE)
         add(
@@ -998,6 +686,15 @@ export function bentChannelSettles(): BentSettle[] {
       permit2Body(channel, {
         extensions: await sponsoring(channel.chain, channel.owner, { amount: 10_000n }),
       }),
+    "none",
+  );
+  add(
+    "deposit over Permit2, approved",
+    async (channel) => {
+      const { chain, owner } = channel;
+      await chain.testClient.setBalance({ address: owner.address, value: 10n ** 19n });
+      return permit2Body(channel, { extensions: await approvalBy(chain, owner) });
+    },
     "none",
   );
   bend(
@@ -1066,9 +763,7 @@ export function bentChannelSettles(): BentSettle[] {
     `${PAYLOAD}.claims.0`,
     `${PAYLOAD}.claims.0.voucher`,
     `${PAYLOAD}.claims.0.voucher.channel`,
-    `${PAYLOAD}.claims.0.voucher.channel.payer`,
-    `${PAYLOAD}.claims.0.voucher.channel.salt`,
-    `${PAYLOAD}.claims.0.voucher.channel.withdrawDelay`,
+    ...CONFIG_FIELDS.map((name) => `${PAYLOAD}.claims.0.voucher.channel.${name}`),
     `${PAYLOAD}.claims.0.voucher.maxClaimableAmount`,
     `${PAYLOAD}.claims.0.signature`,
     `${PAYLOAD}.claims.0.totalClaimed`,
@@ -1135,8 +830,7 @@ export function bentChannelSettles(): BentSettle[] {
   );
   bend("refund", (channel) => refundBody(channel, { amount: 5_000n, rows: [row(channel)] }), [
     `${PAYLOAD}.channelConfig`,
-    `${PAYLOAD}.channelConfig.payer`,
-    `${PAYLOAD}.channelConfig.withdrawDelay`,
+    ...CONFIG_FIELDS.map((name) => `${PAYLOAD}.channelConfig.${name}`),
     `${PAYLOAD}.voucher`,
     `${PAYLOAD}.voucher.channelId`,
     `${PAYLOAD}.voucher.maxClaimableAmount`,
@@ -1146,15 +840,33 @@ export function bentChannelSettles(): BentSettle[] {
     `${PAYLOAD}.refundAuthorizerSignature`,
     `${PAYLOAD}.claimAuthorizerSignature`,
   ]);
-  for (const path of [
-    "paymentRequirements.scheme",
-    "paymentRequirements.network",
-    "paymentPayload.accepted.scheme",
-    "paymentPayload.accepted.network",
-  ])
-    for (const value of [undefined, "eip155:1", "exact", 7])
-      add(`settle: ${path} = ${JSON.stringify(value) ?? "absent"}`, async (channel) =>
-        change(settleBody(channel), path, value),
-      );
+  const orders: [string, (channel: Channel) => Promise<Body>][] = [
+    ["claim", (channel) => claimBody([row(channel)])],
+    ["settle", async (channel) => settleBody(channel)],
+    ["refund", (channel) => refundBody(channel, { amount: 5_000n, rows: [row(channel)] })],
+  ];
+  for (const [name, make] of orders) {
+    for (const path of [
+      "paymentRequirements.scheme",
+      "paymentRequirements.network",
+      "paymentPayload.accepted.scheme",
+      "paymentPayload.accepted.network",
+    ])
+      for (const value of [undefined, "eip155:1", "exact", 7])
+        add(`${name}: ${path} = ${JSON.stringify(value) ?? "absent"}`, async (channel) =>
+          change(await make(channel), path, value),
+        );
+    const signatures =
+      name === "settle"
+        ? []
+        : ["claims.0.signature", "claimAuthorizerSignature", "refundAuthorizerSignature"];
+    for (const at of name === "claim" ? signatures.slice(0, 2) : signatures)
+      for (const [what, bent] of SIGNATURES)
+        add(`${name}, ${at}, ${what}`, async (channel) => {
+          const body = await make(channel);
+          const path = `${PAYLOAD}.${at}`;
+          return change(body, path, bent(valueAt(body, path) as Hex));
+        });
+  }
   return list;
 }

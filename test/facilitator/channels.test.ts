@@ -18,7 +18,10 @@ import { deployWallet } from "./wallets.ts";
 const account = () => privateKeyToAccount(generatePrivateKey());
 
 t.test("channels", async (t) => {
-  const made = await testApp(t, { listen: true });
+  const made = await testApp(t, {
+    listen: true,
+    env: { PAYER_APPROVALS_5042002: "true" },
+  });
   const { chain } = made;
   const facilitator = new HTTPFacilitatorClient({ url: `${made.baseUrl}/api/x402` });
   const stateOf = async (config: ChannelConfig) => {
@@ -49,13 +52,16 @@ t.test("channels", async (t) => {
     );
   });
 
-  for (const method of ["eip3009", "permit2"] as const)
-    await t.test(`the published client and server, ${method}`, async (t) => {
+  for (const way of ["eip3009", "permit2", "permit2, approved by the payer"] as const)
+    await t.test(`the published client and server, ${way}`, async (t) => {
       const owner = account();
-      const isWallet = method === "permit2";
+      const method = way === "eip3009" ? "eip3009" : "permit2";
+      const isWallet = way === "permit2";
+      const approves = way.includes("approved");
       const from = isWallet ? await deployWallet(chain, owner.address, "Honest") : owner.address;
       await chain.mint(from, 100_000n);
       if (isWallet) await approveAs(from);
+      if (approves) await chain.testClient.setBalance({ address: from, value: 10n ** 18n });
       const receiver = account().address;
       const seller = await stockSeller(t, chain, {
         method,
@@ -64,8 +70,11 @@ t.test("channels", async (t) => {
         delegates: false,
         facilitator,
         payer: { address: from, owner, ...(isWallet ? {} : { voucherKey: account() }) },
+        approves,
       });
       await expectFromDepositToRefund(t, chain, { seller, from, receiver, stateOf });
+      const sent = await chain.publicClient.getTransactionCount({ address: from });
+      if (!isWallet) t.equal(sent, approves ? 1 : 0, "the payer sent its approval, or nothing");
       t.same(await seller.refusals(), {
         "another ceiling": "invalid_batch_settlement_evm_voucher_signature",
         "nothing to settle": "invalid_batch_settlement_evm_nothing_to_settle",

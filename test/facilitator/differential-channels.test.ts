@@ -9,15 +9,8 @@ import type { TestChain } from "../helpers/chain.ts";
 import { stockFacilitator } from "../helpers/stock-channels.ts";
 import { isFullTier } from "../helpers/tier.ts";
 import type { Difference } from "./differences.ts";
-import {
-  account,
-  bentChannelSettles,
-  bentChannelVerifies,
-  channelOf,
-  open,
-  type BentSettle,
-  type Channel,
-} from "./channel-payments.ts";
+import { account, channelOf, open, type Channel } from "./channel-bodies.ts";
+import { bentChannelSettles, bentChannelVerifies, type BentSettle } from "./channel-payments.ts";
 import { post, type Body } from "./payments.ts";
 
 const OWN = "invalid_batch_settlement_evm_";
@@ -141,6 +134,30 @@ const DIFFERENCES: readonly Difference[] = [
     why: "Integers must be strings, and a permit's signature has 65 bytes.",
   },
   {
+    payments: /^approved, (less than the deposit|another chain)$/,
+    reference: ["deposit_simulation_failed", "valid"],
+    purser: "erc20_approval_tx_failed",
+    why: "An approval that does not cover the deposit has its own code; the reference simulates, or does not notice.",
+  },
+  {
+    payments: /^approved, (no coins|a nonce to come)$/,
+    reference: ["valid"],
+    purser: "erc20_approval_broadcast_failed",
+    why: "The network would not include this approval now. The reference's simulation does not show that.",
+  },
+  {
+    payments: /^approved, no balance/,
+    reference: ["deposit_simulation_failed"],
+    purser: "insufficient_balance",
+    why: "The code names what is missing.",
+  },
+  {
+    payments: /^approved, too little gas$/,
+    reference: ["deposit_simulation_failed"],
+    purser: "permit2_allowance_required",
+    why: "The same: after this approval there is still no allowance.",
+  },
+  {
     payments: /^wallet Expensive, /,
     reference: ["valid", "channel_not_found", "voucher_signature", "permit2_allowance_required"],
     purser: "receive_authorization_signature",
@@ -187,22 +204,29 @@ const SETTLE_DIFFERENCES: readonly Difference[] = [
     why: "The reference does not read the voucher of a refund.",
   },
   {
-    payments: /^refund: paymentPayload\.payload\.channelConfig\.withdrawDelay = 7$/,
+    payments:
+      /^refund: paymentPayload\.payload\.channelConfig\.(withdrawDelay = 7|\w+Authorizer = "0x0{40}")$/,
     reference: ["refund_simulation_failed"],
     purser: "channel_id_mismatch",
     why: "The same: another configuration is another channel than the voucher's.",
   },
   {
-    payments: /^settle: paymentPayload\.accepted\.scheme = /,
+    payments: /^(claim|settle|refund): paymentPayload\.accepted\.scheme = /,
     reference: ["valid"],
     purser: "scheme",
     why: "The reference reads what was accepted at a verify only.",
   },
   {
-    payments: /^settle: paymentPayload\.accepted\.network = /,
+    payments: /^(claim|settle|refund): paymentPayload\.accepted\.network = /,
     reference: ["valid"],
     purser: "network_mismatch",
     why: "The same.",
+  },
+  {
+    payments: /^(claim|refund), \S+ignature, (without 0x|odd digits|10 KB)$/,
+    reference: FAILED,
+    purser: "invalid_payload",
+    why: "A signature is bytes, and of a bounded length.",
   },
   {
     payments: /^claim of 101 rows$/,
@@ -294,7 +318,7 @@ function expectMet(t: Test, met: ReadonlySet<Difference>, listed: readonly Diffe
 
 t.test("channels", async (t) => {
   const { app, chain } = await testApp(t, {
-    env: { MIN_PAYMENT: "0", GAS_BUDGET_5042002: AMPLE_GAS },
+    env: { MIN_PAYMENT: "0", GAS_BUDGET_5042002: AMPLE_GAS, PAYER_APPROVALS_5042002: "true" },
   });
   const [account2] = chain.accounts;
   if (!account2) throw new Error("no account");
@@ -316,7 +340,7 @@ t.test("channels", async (t) => {
 
   await t.test("settle", async (t) => {
     const bodies = bentChannelSettles();
-    t.ok(bodies.length > 300, `${bodies.length} bodies`);
+    t.ok(bodies.length > 700, `${bodies.length} bodies`);
     const met = new Set<Difference>();
     let kept: { before: string; pair: readonly [Channel, Channel] } | undefined;
     for (const { name, make, before } of bodies.filter(isTaken)) {

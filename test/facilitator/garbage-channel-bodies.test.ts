@@ -14,7 +14,7 @@ import {
   refundBody,
   settleBody,
   voucherBody,
-} from "./channel-payments.ts";
+} from "./channel-bodies.ts";
 import { post } from "./payments.ts";
 
 const nested = (depth: number): unknown => (depth === 0 ? "x" : [nested(depth - 1)]);

@@ -3,39 +3,10 @@ import { toFacilitatorEvmSigner } from "@x402/evm";
 import { ExactEvmScheme } from "@x402/evm/exact/facilitator";
 import { ExactEvmSchemeV1 } from "@x402/evm/exact/v1/facilitator";
 import { UptoEvmScheme } from "@x402/evm/upto/facilitator";
-import {
-  createErc20ApprovalGasSponsoringExtension,
-  type TransactionRequest,
-} from "@x402/extensions";
-import {
-  parseTransaction,
-  publicActions,
-  recoverTransactionAddress,
-  type Address,
-  type TransactionSerialized,
-} from "viem";
+import { publicActions } from "viem";
 import type { TestAccount, TestChain } from "../helpers/chain.ts";
+import { approvalsExtension } from "../helpers/stock-approvals.ts";
 import type { Body } from "./payments.ts";
-
-/** The simulation that an operator of the reference has to supply: both transactions in one simulated block. */
-async function simulated(
-  chain: TestChain,
-  from: Address,
-  requests: readonly TransactionRequest[],
-): Promise<boolean> {
-  const calls = await Promise.all(
-    requests.map(async (request) => {
-      if (typeof request !== "string") return { account: from, to: request.to, data: request.data };
-      const { to, data, value, gas } = parseTransaction(request);
-      const account = await recoverTransactionAddress({
-        serializedTransaction: request as TransactionSerialized,
-      });
-      return { account, to, data, value, gas };
-    }),
-  );
-  const [block] = await chain.publicClient.simulateBlocks({ blocks: [{ calls }] });
-  return block?.calls.every(({ status }) => status === "success") ?? false;
-}
 
 interface ReferenceVerdict {
   isValid: boolean;
@@ -53,12 +24,7 @@ export function referenceFacilitator(chain: TestChain, account: TestAccount = ch
     waitForTransactionReceipt: (args) => client.waitForTransactionReceipt(args),
     getCode: (args) => client.getCode(args),
   });
-  const approvals = createErc20ApprovalGasSponsoringExtension({
-    ...signer,
-    sendTransactions: () => Promise.reject(new Error("only verifies")),
-    simulateTransactions: (requests: readonly TransactionRequest[]) =>
-      simulated(chain, account.address, requests),
-  } as never);
+  const approvals = approvalsExtension(chain, account, signer);
   const context = {
     getExtension: (key: string) => (key === approvals.key ? approvals : undefined),
   };

@@ -79,10 +79,10 @@ t.test(
     const channel = await world.newChannel(seller);
     const settle = async (body: Awaited<ReturnType<typeof world.deposit>>) =>
       t.match(await post(app, "settle", body), { success: true });
-    await settle(await world.deposit(seller, channel));
-    await settle(await world.claim(seller, [{ channel, total: 700n }]));
+    await settle(await world.deposit(channel));
+    await settle(await world.claim([{ channel, total: 700n }]));
     await settle(world.settle(seller));
-    await settle(await world.refund(seller, channel, { amount: 9_300n }));
+    await settle(await world.refund(channel, { amount: 9_300n }));
     const { rows } = await database.pool.query<{ kind: string; scheme: string }>(
       "SELECT kind, terms->>'scheme' AS scheme FROM settlements ORDER BY created_at",
     );

@@ -10,6 +10,7 @@ import { toClientEvmSigner, toFacilitatorEvmSigner } from "@x402/evm";
 import { BatchSettlementEvmScheme as BuyersScheme } from "@x402/evm/batch-settlement/client";
 import { BatchSettlementEvmScheme as FacilitatorsScheme } from "@x402/evm/batch-settlement/facilitator";
 import { BatchSettlementEvmScheme as SellersScheme } from "@x402/evm/batch-settlement/server";
+import { declareErc20ApprovalGasSponsoringExtension } from "@x402/extensions";
 import { paymentMiddleware, setSettlementOverrides, x402ResourceServer } from "@x402/express";
 import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
 import express from "express";
@@ -18,6 +19,7 @@ import { publicActions, zeroAddress, type Abi, type AbiItem, type Address, type 
 import type { PrivateKeyAccount } from "viem/accounts";
 import { CHANNELS, signClaims, type ChannelConfig } from "./batch-settlement.ts";
 import type { TestChain } from "./chain.ts";
+import { approvalsExtension } from "./stock-approvals.ts";
 
 interface Options {
   method: "eip3009" | "permit2";
@@ -29,6 +31,8 @@ interface Options {
   facilitator?: FacilitatorClient;
   /** An account that signs for itself, or a wallet with an owner. */
   payer: { address: Address; owner: PrivateKeyAccount; voucherKey?: PrivateKeyAccount };
+  /** The payer signs an approval of Permit2 as a transaction, and the facilitator sends it. */
+  approves?: boolean;
 }
 
 interface ChannelPayload {
@@ -38,7 +42,7 @@ interface ChannelPayload {
 }
 
 export async function stockSeller(t: Test, chain: TestChain, options: Options) {
-  const { method, receiver, authorizer, delegates, payer } = options;
+  const { method, receiver, authorizer, delegates, payer, approves = false } = options;
   const network = `eip155:${chain.chainId}` as const;
   const abi = new Map<string, AbiItem>();
   const note = (used: Abi) => used.forEach((item) => abi.set(JSON.stringify(item), item));
@@ -51,12 +55,14 @@ export async function stockSeller(t: Test, chain: TestChain, options: Options) {
   });
   const url = await listen(
     t,
-    paidApi(chain, { method, receiver, network }, sellersScheme, facilitatorClient),
+    paidApi(chain, { method, receiver, network, approves }, sellersScheme, facilitatorClient),
   );
 
   const buyersScheme = new BuyersScheme(
     toClientEvmSigner(
-      { address: payer.address, signTypedData: (data) => payer.owner.signTypedData(data) },
+      approves
+        ? payer.owner
+        : { address: payer.address, signTypedData: (data) => payer.owner.signTypedData(data) },
       chain.publicClient,
     ),
     payer.voucherKey ? { voucherSigner: payer.voucherKey } : { payerAuthorizer: zeroAddress },
@@ -192,10 +198,10 @@ export function stockFacilitator(
   authorizer?: PrivateKeyAccount,
   note: (abi: Abi) => void = () => undefined,
 ): FacilitatorClient {
-  const facilitator = new x402Facilitator().register(
-    `eip155:${chain.chainId}`,
-    new FacilitatorsScheme(facilitatorSigner(chain, note), authorizer),
-  );
+  const signer = facilitatorSigner(chain, note);
+  const facilitator = new x402Facilitator()
+    .register(`eip155:${chain.chainId}`, new FacilitatorsScheme(signer, authorizer))
+    .registerExtension(approvalsExtension(chain, chain.relayer, signer));
   const wire = <T>(value: T): T => JSON.parse(JSON.stringify(value)) as T;
   return {
     verify: async (...sent) => wire(await facilitator.verify(...wire(sent))),
@@ -222,7 +228,12 @@ function facilitatorSigner(chain: TestChain, seen: (abi: Abi) => void) {
 
 function paidApi(
   chain: TestChain,
-  { method, receiver, network }: { method: string; receiver: Address; network: `eip155:${number}` },
+  {
+    method,
+    receiver,
+    network,
+    approves,
+  }: { method: string; receiver: Address; network: `eip155:${number}`; approves: boolean },
   scheme: SellersScheme,
   facilitatorClient: FacilitatorClient,
 ) {
@@ -235,6 +246,7 @@ function paidApi(
     "GET /paid": {
       accepts: { scheme: scheme.scheme, network, payTo: receiver, price },
       description: "A paid answer",
+      ...(approves && { extensions: declareErc20ApprovalGasSponsoringExtension() }),
     },
   };
   const server = new x402ResourceServer(facilitatorClient).register(network, scheme);

@@ -95,7 +95,7 @@ async function queued(t: Test, shared = steady) {
   const byPermit2 = await world.newChannel(seller);
   await approvePermit2(chain, [byPermit2.payer]);
   const depositOf = async (channel: OpenChannel, method: "eip3009" | "permit2") => {
-    const body: Body = await world.deposit(seller, channel, { method });
+    const body: Body = await world.deposit(channel, { method });
     const voucher = readVoucher(body, networks);
     if ("reason" in voucher) throw new Error(voucher.message);
     const read = readDeposit(voucher);

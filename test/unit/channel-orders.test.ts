@@ -160,7 +160,7 @@ function scene(given: Scene = {}) {
       return row;
     },
     find: async ({ nonce }) => rows.get(nonce),
-    claimsOf: async () => ({ open: [], newest: null }),
+    ordersOf: async () => ({ open: [], newest: null }),
     states: () => reads as unknown as ChannelStates,
     authorizer: {
       address: AUTHORIZER,
@@ -568,7 +568,7 @@ t.test("a signed claim needs no merchant", async (t) => {
 t.test("a settle", async (t) => {
   const { run, accepted, simulated, log } = scene({
     sums: [{ claimed: 2_100n, settled: 1_400n }],
-    over: { claimsOf: async () => ({ open: ["pay_x", "pay_y"], newest: 5n }) },
+    over: { ordersOf: async () => ({ open: ["pay_x", "pay_y"], newest: 5n }) },
   });
   t.match(await run(SETTLE), { success: true, amount: "777", network: ARC.id });
   t.match(accepted[0]?.authorization, {
@@ -583,7 +583,7 @@ t.test("a settle", async (t) => {
   t.same(log.slice(0, 3), ["wait 5000", "wait 5000", "sums at latest"], "after the open claims");
 });
 
-t.test("a settle of nothing, also as of our newest claim", async (t) => {
+t.test("a settle of nothing", async (t) => {
   for (const sums of [
     { claimed: 0n, settled: 0n },
     { claimed: 700n, settled: 700n },
@@ -594,22 +594,40 @@ t.test("a settle of nothing, also as of our newest claim", async (t) => {
     t.equal(accepted.length, 0);
     t.same(log, ["sums at latest"]);
   }
-  const late = scene({
-    sums: [
-      { claimed: 700n, settled: 700n },
-      { claimed: 1_400n, settled: 700n },
-    ],
-    over: { claimsOf: async () => ({ open: [], newest: 12n }) },
-  });
-  t.match(await late.run(SETTLE), { success: true });
-  t.same(late.log.slice(0, 2), ["sums at latest", "sums at 12"]);
-  t.equal(late.accepted[0]?.authorization.value, 700n);
+});
+
+t.test("a settle while a node is behind the newest order of its receiver", async (t) => {
+  const both = (latest: [bigint, bigint], newest: [bigint, bigint] | undefined) =>
+    scene({
+      sums: [latest, newest].map((pair) => pair && { claimed: pair[0], settled: pair[1] }),
+      over: { ordersOf: async () => ({ open: [], newest: 12n }) },
+    });
+  for (const [what, latest, newest, claimed, value] of [
+    ["behind a claim", [700n, 700n], [1_400n, 700n], 1_400n, 700n],
+    ["behind a settle and a claim", [700n, 0n], [1_400n, 700n], 1_400n, 700n],
+    ["not behind", [1_500n, 700n], [1_400n, 700n], 1_500n, 800n],
+    ["no node has that block", [700n, 0n], undefined, 700n, 700n],
+  ] as const) {
+    const { run, accepted, log } = both([...latest], newest && [...newest]);
+    t.match(await run(SETTLE), { success: true }, what);
+    t.same(log.slice(0, 2), ["sums at latest", "sums at 12"]);
+    t.equal(accepted[0]?.authorization.value, value, what);
+    t.equal(accepted[0]?.authorization.nonce, nonceOf(`settle:${claimed}`), what);
+  }
+  for (const [what, latest, newest, reason] of [
+    ["behind a settle", [700n, 0n], [700n, 700n], "nothing_to_settle"],
+    ["no node has that block", [700n, 700n], undefined, "rpc_read_failed"],
+  ] as const) {
+    const { run, accepted } = both([...latest], newest && [...newest]);
+    t.match(await run(SETTLE), refusedAs(reason), what);
+    t.equal(accepted.length, 0, what);
+  }
 });
 
 t.test(
   "an endpoint without the claim's block stops no settle, and none is sent twice",
   async (t) => {
-    const over = { claimsOf: async () => ({ open: [], newest: 12n }) };
+    const over = { ordersOf: async () => ({ open: [], newest: 12n }) };
     const enough = scene({ sums: [{ claimed: 700n, settled: 0n }, undefined], over });
     t.match(await enough.run(SETTLE), { success: true }, "what it shows is enough");
 

@@ -20,7 +20,7 @@ import {
   refundBody,
   settleBody,
   voucherBody,
-} from "../facilitator/channel-payments.ts";
+} from "../facilitator/channel-bodies.ts";
 import type { Body } from "../facilitator/payments.ts";
 import type { TestChain } from "../helpers/chain.ts";
 import { ARC } from "./payment-samples.ts";

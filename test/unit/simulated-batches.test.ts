@@ -40,6 +40,19 @@ const item = (id: number, over: Partial<SettlementRecord> = {}): BatchItem =>
 const ofAgent = { kind: "spend", agentId: "agt_1" } as const;
 const canceling = { ...ofAgent, cancelSignature: `0x${"0b".repeat(65)}` as const };
 
+/** On a node that does not know the receiver's claims, it succeeds and does nothing. */
+const ofReceiver = toBatchItem(
+  recordOf(
+    {
+      ...AUTHORIZATION,
+      nonce: nonceOf(7),
+      terms: { scheme: "channel-settle", claimed: "5" },
+    },
+    { id: "pay_7" },
+  ),
+  300_000n,
+);
+
 interface Token {
   /** Payments that revert: with this text, or without one. */
   reverts?: Record<number, string | undefined>;
@@ -266,6 +279,17 @@ t.test("several payments", async (t) => {
       token: { isDead: true },
       items: [item(1, canceling), item(2)],
       found: { isTokenDead: true },
+    },
+    {
+      what: "a settle of a channel's receiver, then a transfer: only the transfer shows it",
+      items: [ofReceiver, item(2)],
+      found: { good: [7, 2], simulated: ["batcher state 2 state"] },
+    },
+    {
+      what: "nothing shows it",
+      token: { isDead: true },
+      items: [ofReceiver],
+      found: { good: [7], simulated: ["state"] },
     },
   ]);
 });

@@ -4,6 +4,7 @@
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import fp from "fastify-plugin";
+import { checksummedAddress } from "../../core/keccak.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { addressOf, sign } from "../../core/signatures.ts";
 import { readCodeSizes } from "../../infra/chain/contracts.ts";
@@ -21,7 +22,7 @@ import { refusal, type OwnScheme, type SettleOptions } from "../facilitator/sett
 import { snapshot, VoucherChecker } from "./check.ts";
 import { ChannelOrders, type ReceiverAuthorizer } from "./orders.ts";
 import { ChannelStates } from "./states.ts";
-import { claimsOf, isMerchants } from "./store.ts";
+import { isMerchants, ordersOf } from "./store.ts";
 import walletPlugin from "./wallet-plugin.ts";
 
 /** The contract may be deployed while this process runs. */
@@ -65,7 +66,7 @@ export default fp(
         return row;
       },
       find: (key) => settlement.findByAuthorization(key),
-      claimsOf: (network, receiver) => claimsOf(prisma, network.chainId, receiver),
+      ordersOf: (network, receiver) => ordersOf(prisma, network.chainId, receiver),
       states: statesOf,
       authorizer,
       isMerchants: (merchant, receiver, network) =>
@@ -128,7 +129,7 @@ export default fp(
       settle,
       announced: ({ chainId }) =>
         deployed.has(chainId)
-          ? { ...(authorizer && { receiverAuthorizer: authorizer.address }) }
+          ? { ...(authorizer && { receiverAuthorizer: checksummedAddress(authorizer.address) }) }
           : undefined,
     };
     facilitator.addScheme(scheme);

@@ -54,8 +54,8 @@ export interface OrderDeps {
     merchant: string | undefined;
   }): Promise<SettlementRow>;
   find(key: SettlementKey): Promise<SettlementRow | undefined>;
-  /** Claims for this receiver: those without an outcome, and the newest block with one. */
-  claimsOf(
+  /** This receiver's claims and refunds without an outcome, and the newest block with one of its orders. */
+  ordersOf(
     network: NetworkFacts,
     receiver: Address,
   ): Promise<{ open: string[]; newest: bigint | null }>;
@@ -143,8 +143,8 @@ export class ChannelOrders {
     const { network, receiver, token } = order;
     if (!isUsdc(token, network))
       return refused(order, "invalid_batch_settlement_evm_token_mismatch");
-    // Claims that were requested before are part of it.
-    const { open } = await this.#deps.claimsOf(network, receiver);
+    // Claims that were requested before are part of it, alone or with a refund.
+    const { open } = await this.#deps.ordersOf(network, receiver);
     await Promise.all(open.map((id) => this.#deps.settlement.wait(id, this.#deps.waitMs)));
     const sums = await this.#sumsOf(order);
     if (!sums) return refused(order, "invalid_batch_settlement_evm_rpc_read_failed");
@@ -167,16 +167,21 @@ export class ChannelOrders {
       : unsettled(order, sent);
   }
 
-  /** An endpoint that lags may not show our newest claim yet: it is read again as of the claim's block. */
+  /**
+   * An endpoint that lags may not show our newest claim or settle yet, so the sums are read as of its block, too. Neither
+   * sum ever falls, so the greater is the later one.
+   */
   async #sumsOf({ network, receiver, token }: SettleOrder) {
     const states = this.#deps.states(network);
-    const sums = await states.receiver(receiver, token, "latest");
-    if (!sums || sums.claimed > sums.settled) return sums;
-    const { newest } = await this.#deps.claimsOf(network, receiver);
-    if (newest === null) return sums;
-    const atClaim = await states.receiver(receiver, token, newest);
-    // What was claimed never falls: the answer that shows more is the later one.
-    return atClaim && atClaim.claimed <= sums.claimed ? sums : atClaim;
+    const { newest } = await this.#deps.ordersOf(network, receiver);
+    const [sums, later] = await Promise.all([
+      states.receiver(receiver, token, "latest"),
+      newest === null ? undefined : states.receiver(receiver, token, newest),
+    ]);
+    if (!sums || newest === null) return sums;
+    // Without that block there may be something to settle all the same.
+    if (!later) return sums.claimed > sums.settled ? sums : undefined;
+    return { claimed: max(sums.claimed, later.claimed), settled: max(sums.settled, later.settled) };
   }
 
   async #refund(order: Refund, options: SettleOptions): Promise<SettleAnswer> {
@@ -399,6 +404,8 @@ interface Wanted {
 
 const nonceOf = (name: string, attempt: number): `channel:${Hex}` =>
   `channel:${keccak256(toBytes(`${name}:${attempt}`))}`;
+
+const max = (one: bigint, other: bigint): bigint => (one > other ? one : other);
 
 const isUsdc = (token: Address, { usdc }: NetworkFacts): boolean =>
   token === usdc.address.toLowerCase();

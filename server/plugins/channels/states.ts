@@ -67,33 +67,45 @@ export class ChannelStates {
    * second: what happened is not less certain for it.
    */
   async at(id: Hex, block: bigint): Promise<ChannelState | undefined> {
-    for (let attempt = 0; attempt < AT_ATTEMPTS; attempt += 1) {
-      if (attempt > 0) await this.#deps.pause(AT_PAUSE_MS);
-      const results = await readMany(this.#deps.rpc, stateCalls(id), block).catch(() => []);
-      const state = readState(results);
-      if (state) return state;
-    }
-    return undefined;
+    return this.#at(stateCalls(id), block, readState);
   }
 
   async all(ids: readonly Hex[]): Promise<(ChannelState | undefined)[]> {
     return Promise.all(ids.map((id) => this.#reads.fetch(id)));
   }
 
-  /** What is claimed for a receiver, and what of it is settled. */
+  /** What is claimed for a receiver, and what of it is settled. As of a block, like `at`. */
   async receiver(
     receiver: Address,
     token: Address,
     block: bigint | "latest",
   ): Promise<{ claimed: bigint; settled: bigint } | undefined> {
-    const [result] = await readMany(this.#deps.rpc, [receiverCall(receiver, token)], block);
-    const pair = pairOf(result);
-    return pair && { claimed: pair[0], settled: pair[1] };
+    const calls = [receiverCall(receiver, token)];
+    const read = ([result]: readonly CallResult[]) => {
+      const pair = pairOf(result);
+      return pair && { claimed: pair[0], settled: pair[1] };
+    };
+    return block === "latest"
+      ? read(await readMany(this.#deps.rpc, calls, block))
+      : this.#at(calls, block, read);
   }
 
   /** What a call would do now. A payer's contract may run in it, so its gas is limited. */
   async simulate(call: ContractCall): Promise<CallResult> {
     return callAs(this.#deps.rpc, MULTICALL3_ADDRESS, call, { gas: SIMULATION_GAS });
+  }
+
+  async #at<T>(
+    calls: readonly ContractCall[],
+    block: bigint,
+    read: (results: readonly CallResult[]) => T | undefined,
+  ): Promise<T | undefined> {
+    for (let attempt = 0; attempt < AT_ATTEMPTS; attempt += 1) {
+      if (attempt > 0) await this.#deps.pause(AT_PAUSE_MS);
+      const answer = read(await readMany(this.#deps.rpc, calls, block).catch(() => []));
+      if (answer !== undefined) return answer;
+    }
+    return undefined;
   }
 
   async #readTogether(ids: Hex[]): Promise<(ChannelState | undefined)[]> {

@@ -2,28 +2,29 @@
 import type { Address } from "viem";
 import type { Db } from "../../infra/db/prisma.ts";
 
-/** Claims for this receiver: those without an outcome, and the newest block with one. */
-export async function claimsOf(
+/**
+ * The claims and refunds of this receiver without an outcome, and the newest block with an order of its own of the last
+ * minute: an endpoint may lag behind that one. Older blocks are not worth a read, and some nodes have forgotten their state.
+ */
+export async function ordersOf(
   db: Db,
   chainId: number,
   receiver: Address,
 ): Promise<{ open: string[]; newest: bigint | null }> {
-  const claims = {
-    fromAddress: receiver,
-    chainId: BigInt(chainId),
-    terms: { path: ["scheme"], equals: "channel-claim" },
+  // SQL: Prisma has no condition that the index serves. A refund is stored under its payer.
+  const rows = await db.$queryRaw<{ id: string; hasClaims: boolean; block: bigint | null }[]>`
+    SELECT id, terms->'claims'->0 IS NOT NULL AS "hasClaims",
+           CASE status WHEN 'settled' THEN block_number END AS block
+      FROM settlements
+     WHERE chain_id = ${chainId} AND coalesce(terms->'config'->>'receiver', from_address) = ${receiver}
+       AND coalesce(settled_at, 'infinity'::timestamptz) > now() - interval '1 minute'
+       AND terms->>'scheme' IN ('channel-claim', 'channel-settle', 'channel-refund')
+       AND status IN ('queued', 'submitted', 'settled')
+     ORDER BY block_number DESC NULLS LAST`;
+  return {
+    open: rows.flatMap(({ id, hasClaims, block }) => (block === null && hasClaims ? [id] : [])),
+    newest: rows[0]?.block ?? null,
   };
-  const [open, newest] = await Promise.all([
-    db.settlement.findMany({
-      where: { ...claims, status: { in: ["queued", "submitted"] } },
-      select: { id: true },
-    }),
-    db.settlement.aggregate({
-      where: { ...claims, status: "settled" },
-      _max: { blockNumber: true },
-    }),
-  ]);
-  return { open: open.map(({ id }) => id), newest: newest._max.blockNumber };
 }
 
 /** Whether this wallet is the merchant's. A contract account counts only on its own chain. */

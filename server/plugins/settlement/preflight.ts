@@ -169,7 +169,10 @@ async function simulate(ctx: EngineContext, items: BatchItem[], terms: Preflight
   if (!isBatch && first?.sender !== undefined) return simulateAlone(ctx, first, terms);
   const debits = pendingDebits(items, terms.ahead);
   const all = [...debits, ...items];
-  const probed = items.findIndex(({ action }) => action === "transfer");
+  // A settle of a channel's receiver does nothing on a node that does not know its claims: no reason to stop payments.
+  const probed = items.findIndex(
+    (item) => item.action === "transfer" && schemeOf(item).isOrder !== true,
+  );
   const probe = items[probed];
   // A single item is not sent through the batcher.
   const batcherProbe = isBatch ? ctx.batcher.probe : undefined;

@@ -3,7 +3,6 @@
  * The digests of every request are encoded by hand; a test compares them with viem's.
  */
 import {
-  domainSeparator,
   encodeAbiParameters,
   encodeFunctionData,
   getAbiItem,
@@ -26,6 +25,7 @@ import {
 } from "../../core/abi.ts";
 import type { ChannelConfig, ChannelClaim } from "../../core/authorization.ts";
 import { keccak } from "../../core/keccak.ts";
+import { separatorOf, type Domain } from "../../core/separators.ts";
 import { LastKnown } from "../../core/shared-answers.ts";
 
 export const CHANNELS: Address = "0x4020074e9dF2ce1deE5A9C1b5c3f541D02a10003";
@@ -79,26 +79,6 @@ const PERMISSIONS_TYPE = hashed(PERMISSIONS);
 const PERMIT_TYPE = hashed(
   `PermitWitnessTransferFrom(TokenPermissions permitted,address spender,uint256 nonce,uint256 deadline,DepositWitness witness)${WITNESS}${PERMISSIONS}`,
 );
-
-/** Bounded in number and length, because third parties choose a token's name and version. */
-const separators = new LastKnown<Hex>(256);
-const MAX_KEY_CHARS = 200;
-
-interface Domain {
-  readonly name: string;
-  readonly version?: string;
-  readonly chainId: number;
-  readonly verifyingContract: Address;
-}
-
-function separatorOf(domain: Domain): Hex {
-  const { name, version, chainId, verifyingContract } = domain;
-  const key = `${chainId} ${verifyingContract} ${name.length} ${name} ${version ?? ""}`;
-  const known = separators.get(key);
-  if (known) return known;
-  const separator = domainSeparator({ domain });
-  return key.length > MAX_KEY_CHARS ? separator : separators.keep(key, separator);
-}
 
 const hashOfWords = (words: string): string =>
   Buffer.from(keccak(Buffer.from(words, "hex"))).toString("hex");

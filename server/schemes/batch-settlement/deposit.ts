@@ -18,13 +18,19 @@ import {
 } from "../exact-eip3009/onchain.ts";
 import * as permit2 from "../permit2/onchain.ts";
 import { checkPermit, PERMIT_EXTENSION, readSponsoring } from "../permit2/reading.ts";
-import { APPROVAL_EXTENSION, hasApproval } from "../permit2/approval.ts";
+import {
+  APPROVAL_EXTENSION,
+  checkApproval,
+  hasApproval,
+  readApproval,
+} from "../permit2/approval.ts";
 import {
   refuse,
   type AuthorizationOutcome,
   type Checking,
   type ExpectedTransfer,
   type Payment,
+  type PayerApproval,
   type Refusal,
   type Relaying,
   type Shown,
@@ -52,9 +58,12 @@ export interface DepositPayment extends Payment {
   checkFields(nowSeconds: bigint | undefined): Refusal | undefined;
   /** Checks of what the payer sent to allow Permit2 to move its money. */
   checkSponsoring?(nowSeconds: bigint | undefined): Refusal | undefined;
+  /** The payer's own approval of Permit2, signed and not sent. Undefined if there is none, or a false one. */
+  payerApproval?(): PayerApproval | undefined;
 }
 
 const MIN_LIFETIME_SECONDS = 6n;
+const ALLOWANCE_REQUIRED = "invalid_batch_settlement_evm_permit2_allowance_required";
 /** Upper bounds with a plain key, for a first deposit through the token's proxy contract. */
 const EIP3009_GAS = 190_000n;
 const PERMIT2_GAS = 220_000n;
@@ -99,7 +108,7 @@ function paymentOf(
   voucher: Voucher,
   own: Pick<
     DepositPayment,
-    "scheme" | "signature" | "digest" | "checkFields" | "checkSponsoring"
+    "scheme" | "signature" | "digest" | "checkFields" | "checkSponsoring" | "payerApproval"
   > & {
     amount: bigint;
     validAfter: bigint;
@@ -212,15 +221,19 @@ function readPermit2(voucher: Voucher, amount: bigint, fields: unknown): Deposit
     );
   const { extensions } = voucher.parts;
   const sponsoring = readSponsoring(extensions[PERMIT_EXTENSION]);
+  const bound = { payer: channel.payer, from: config.payer, asset: config.token };
+  // With the token's permit, the approval is not needed.
+  const approval = sponsoring ? undefined : readApproval(voucher.parts, network);
+  const approved =
+    approval && checkApproval(approval, { ...bound, chainId: network.chainId, amount });
   const isAt = (value: unknown, address: string): boolean => {
     const parsed = parseAddress(value);
     return parsed.ok && parsed.address === address.toLowerCase();
   };
-  const domain = { name: "Permit2", chainId: network.chainId, verifyingContract: permit2.PERMIT2 };
   return paymentOf(voucher, {
     scheme: channelPermit2,
     signature: unwrapSignature(signature)?.inner ?? signature,
-    digest: permitDigest(domain, {
+    digest: permitDigest(permit2.domainOf(network.chainId), {
       channelId: channel.id,
       token: config.token,
       amount,
@@ -252,18 +265,19 @@ function readPermit2(voucher: Voucher, amount: bigint, fields: unknown): Deposit
         : undefined;
     },
     checkSponsoring(nowSeconds) {
-      if (!sponsoring)
-        return hasApproval(extensions[APPROVAL_EXTENSION])
-          ? wrong("erc20_approval_unavailable", voucher)
-          : undefined;
-      const bound = { payer: channel.payer, from: config.payer, asset: config.token };
-      return (
-        checkPermit(sponsoring, bound, nowSeconds) ??
-        (BigInt(sponsoring.permit.amount) === amount
-          ? undefined
-          : wrong("eip2612_amount_mismatch", voucher))
-      );
+      if (sponsoring)
+        return (
+          checkPermit(sponsoring, bound, nowSeconds) ??
+          (BigInt(sponsoring.permit.amount) === amount
+            ? undefined
+            : wrong("eip2612_amount_mismatch", voucher))
+        );
+      if (approved) return "reason" in approved ? approved : undefined;
+      return hasApproval(extensions[APPROVAL_EXTENSION])
+        ? wrong("erc20_approval_unavailable", voucher)
+        : undefined;
     },
+    payerApproval: () => (approved && "raw" in approved ? approved : undefined),
   });
 }
 
@@ -384,12 +398,17 @@ export const channelEip3009: Common = {
 export const channelPermit2: Common = {
   ...shared,
   diagnosisCalls: (ref) => [permit2.allowanceCall(ref)],
-  explainFailure({ payer, amountAtomic, authorization }, { balanceAtomic, reads, revert }) {
+  payerApproval: (payment) => payment.payerApproval?.(),
+  reasonUnprepared: ALLOWANCE_REQUIRED,
+  explainFailure(payment, { balanceAtomic, reads, revert }) {
+    const { payer, amountAtomic, authorization } = payment;
     const { permit } = termsOf(authorization, "channel-permit2");
-    // With the token's permit, the allowance comes with the deposit.
-    if (!permit && (uintOf(reads?.[0]) ?? amountAtomic) < amountAtomic)
-      return refuse("invalid_batch_settlement_evm_permit2_allowance_required", payer);
-    return (balanceAtomic ?? amountAtomic) < amountAtomic
+    const isPoor = (balanceAtomic ?? amountAtomic) < amountAtomic;
+    // With the token's permit, the allowance comes with the deposit; with the payer's approval, before it.
+    const isAllowed = permit !== undefined || (isPoor && payment.payerApproval?.() !== undefined);
+    if (!isAllowed && (uintOf(reads?.[0]) ?? amountAtomic) < amountAtomic)
+      return refuse(ALLOWANCE_REQUIRED, payer);
+    return isPoor
       ? refuse("invalid_batch_settlement_evm_insufficient_balance", payer)
       : refuse(
           "invalid_batch_settlement_evm_deposit_simulation_failed",

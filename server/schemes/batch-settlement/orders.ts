@@ -80,6 +80,7 @@ export const claim: Relaying = {
     address: CHANNELS,
     topics: [[CLAIMED], termsOf(expected, "channel-claim").lead.channelId],
   }),
+  isOrder: true,
   explainRevert: explained("invalid_batch_settlement_evm_claim_transaction_failed", "claim"),
   reasonUsed: "invalid_batch_settlement_evm_claim_transaction_failed",
   reasonExpired: "invalid_batch_settlement_evm_claim_transaction_failed",
@@ -115,6 +116,7 @@ export const settle: Relaying = {
     address: CHANNELS,
     topics: [[SETTLED], addressTopic(from), addressTopic(asset)],
   }),
+  isOrder: true,
   explainRevert: explained("invalid_batch_settlement_evm_settle_transaction_failed", "settle"),
   reasonUsed: "invalid_batch_settlement_evm_settle_transaction_failed",
   reasonExpired: "invalid_batch_settlement_evm_settle_transaction_failed",
@@ -164,6 +166,7 @@ export const refund: Relaying = {
     address: CHANNELS,
     topics: [[REFUNDED], termsOf(expected, "channel-refund").channelId],
   }),
+  isOrder: true,
   explainRevert: explained("invalid_batch_settlement_evm_refund_transaction_failed", "refund"),
   reasonUsed: "invalid_batch_settlement_evm_refund_transaction_failed",
   reasonExpired: "invalid_batch_settlement_evm_refund_transaction_failed",
@@ -183,6 +186,7 @@ const withdrawnIn = (
 
 /** Of the payer's side. It begins a withdrawal, and finishes it when the channel's delay is over. */
 export const withdraw: Relaying = {
+  isOrder: true,
   planTransfer(order) {
     const { step, config, facilitator } = withdrawalOf(order);
     return {

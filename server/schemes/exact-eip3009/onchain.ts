@@ -3,14 +3,7 @@
  * The transfer digest is encoded by hand, because the generic encoder takes longer than the signature check
  * that follows. A test compares it with viem's on random authorizations.
  */
-import {
-  type Address,
-  type Hex,
-  domainSeparator,
-  hashTypedData,
-  hexToBytes,
-  toEventSelector,
-} from "viem";
+import { type Address, type Hex, hashTypedData, hexToBytes, toEventSelector } from "viem";
 import {
   type RpcLog,
   addressTopic,
@@ -24,7 +17,7 @@ import {
 import type { Authorization, AuthorizationRef, Nonce } from "../../core/authorization.ts";
 import { keccak } from "../../core/keccak.ts";
 import { type NetworkFacts, type TokenDomain, tokenDomainOf } from "../../core/networks.ts";
-import { LastKnown } from "../../core/shared-answers.ts";
+import { separatorOf } from "../../core/separators.ts";
 import { isKeySignature } from "../../core/signatures.ts";
 import type { Reason, AuthorizationOutcome, ExpectedTransfer, RevertMeaning } from "../scheme.ts";
 
@@ -38,16 +31,6 @@ const CANCEL = [
   { name: "nonce", type: "bytes32" },
 ] as const;
 const WORD = 32;
-
-/** Bounded, because third parties choose name and version. */
-const domains = new LastKnown<Uint8Array>(256);
-
-function separatorOf(domain: TokenDomain): Uint8Array {
-  const { name, version, chainId, verifyingContract } = domain;
-  // The length of the name makes the key unambiguous, whatever the name contains.
-  const key = `${chainId} ${verifyingContract} ${name.length} ${name} ${version}`;
-  return domains.get(key) ?? domains.keep(key, hexToBytes(domainSeparator({ domain })));
-}
 
 /** Reused buffers for hashing. Safe, because the code between writing and hashing is synchronous. */
 const struct = Buffer.alloc(7 * WORD);
@@ -72,7 +55,7 @@ export function transferDigest(
     "hex",
   );
   if (written !== 6 * WORD) throw new Error("an authorization is six words");
-  envelope.set(separatorOf(domain), 2);
+  envelope.write(separatorOf(domain).slice(2), 2, "hex");
   envelope.set(keccak(struct), 2 + WORD);
   return keccak(envelope);
 }

@@ -4,7 +4,6 @@
  */
 import {
   concat,
-  domainSeparator,
   hexToBytes,
   keccak256,
   toBytes,
@@ -24,6 +23,7 @@ import {
   type ContractCall,
 } from "../../core/abi.ts";
 import type { Authorization, AuthorizationRef, TokenPermit } from "../../core/authorization.ts";
+import { separatorOf } from "../../core/separators.ts";
 import type { Reason, RevertMeaning } from "../scheme.ts";
 
 export const PERMIT2: Address = "0x000000000022D473030F116dDEE9F6B43aC78BA3";
@@ -100,16 +100,11 @@ export const permitOf = (terms: Authorization["terms"]): TokenPermit | undefined
   terms && "permit" in terms ? terms.permit : undefined;
 
 const TOKEN_PERMISSIONS_HASH = hashed(TOKEN_PERMISSIONS);
-const separators = new Map<number, Hex>();
-
-function separatorOf(chainId: number): Hex {
-  const known = separators.get(chainId);
-  if (known) return known;
-  const domain = { name: "Permit2", chainId, verifyingContract: PERMIT2 };
-  const separator = domainSeparator({ domain });
-  separators.set(chainId, separator);
-  return separator;
-}
+export const domainOf = (chainId: number) => ({
+  name: "Permit2",
+  chainId,
+  verifyingContract: PERMIT2,
+});
 
 const witnessWords = ({ to, validAfter, upto }: Spending): string =>
   addressWord(to) + (upto ? addressWord(upto.facilitator) : "") + uintWord(validAfter);
@@ -124,7 +119,7 @@ export function spendingDigest(chainId: number, spending: Spending): Uint8Array 
   const struct = keccak256(
     `0x${proxy.signedType}${permitted.slice(2)}${addressWord(proxy.address)}${uintWord(nonce)}${uintWord(deadline)}${witness.slice(2)}`,
   );
-  return hexToBytes(keccak256(concat(["0x1901", separatorOf(chainId), struct])));
+  return hexToBytes(keccak256(concat(["0x1901", separatorOf(domainOf(chainId)), struct])));
 }
 
 function spendingWords(spending: Spending): string {

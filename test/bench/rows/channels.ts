@@ -24,7 +24,7 @@ async function vouchersFor({ chain }: World): Promise<string[]> {
     const channel = channels[index % CHANNELS] as OpenChannel;
     const ceiling = BigInt(Math.floor(index / CHANNELS) + 1);
     const digest = Buffer.from(voucherDigest(chain.chainId, channel.id, ceiling).slice(2), "hex");
-    return JSON.stringify(world.voucher(seller, channel, ceiling, sign(digest, channel.key)));
+    return JSON.stringify(world.voucher(channel, ceiling, sign(digest, channel.key)));
   });
 }
 
@@ -46,8 +46,8 @@ async function gasOfChannel(world: World, server: Server): Promise<number> {
   await chain.mint(seller.receiver, 1n);
   const channel = await made.newChannel(seller);
   const fromBlock = (await chain.publicClient.getBlockNumber()) + 1n;
-  await settled(server, await made.deposit(seller, channel));
-  await settled(server, await made.claim(seller, [{ channel, total: 10_000n }]));
+  await settled(server, await made.deposit(channel));
+  await settled(server, await made.claim([{ channel, total: 10_000n }]));
   await settled(server, made.settle(seller));
   return Number((await sentBy(chain, server.relayers, fromBlock)).gasUsed);
 }
