@@ -1,6 +1,8 @@
 /**
  * A lock per agent in this process. Statements that need an agent's row wait here, without holding a database
  * connection, and run one at a time per agent. If the row is locked, only this agent's requests are delayed.
+ * Requests that pay through one payment channel take turns in the same way. The database decides; this only keeps those
+ * who would wait there in order.
  */
 import { ApiError } from "../../errors.ts";
 
@@ -8,24 +10,26 @@ interface AgentLockOptions {
   /** Per agent; further callers are refused immediately. */
   maxWaiting: number;
   maxWaitMs: number;
+  /** The refusal. */
+  busy: () => ApiError;
 }
-
-const BOUNDS: AgentLockOptions = { maxWaiting: 200, maxWaitMs: 4_000 };
 
 export class AgentLock {
   readonly #options: AgentLockOptions;
   /** Agents whose lock is taken, and the callers that wait for it. */
   readonly #taken = new Map<string, Set<() => void>>();
 
-  constructor(options: AgentLockOptions = BOUNDS) {
-    this.#options = options;
+  constructor(options: Partial<AgentLockOptions> = {}) {
+    this.#options = { maxWaiting: 200, maxWaitMs: 4_000, busy: agentBusy, ...options };
   }
 
-  /**
-   * Throws `agent_busy` if the lock is not free in time; then `work` was not started, and nothing happened.
-   */
-  async take<T>(agentId: string, work: () => Promise<T>): Promise<T> {
-    await this.#acquire(agentId);
+  /** Throws the refusal if the lock is not free in time; then `work` was not started, and nothing happened. */
+  async take<T>(
+    agentId: string,
+    work: () => Promise<T>,
+    maxWaitMs = this.#options.maxWaitMs,
+  ): Promise<T> {
+    await this.#acquire(agentId, maxWaitMs);
     try {
       return await work();
     } finally {
@@ -33,13 +37,13 @@ export class AgentLock {
     }
   }
 
-  #acquire(agentId: string): Promise<void> | undefined {
+  #acquire(agentId: string, maxWaitMs: number): Promise<void> | undefined {
     const waiting = this.#taken.get(agentId);
     if (!waiting) {
       this.#taken.set(agentId, new Set());
       return undefined;
     }
-    if (waiting.size >= this.#options.maxWaiting) throw agentBusy();
+    if (waiting.size >= this.#options.maxWaiting) throw this.#options.busy();
     return new Promise((resolve, reject) => {
       const go = (): void => {
         clearTimeout(timer);
@@ -47,8 +51,8 @@ export class AgentLock {
       };
       const timer = setTimeout(() => {
         waiting.delete(go);
-        reject(agentBusy());
-      }, this.#options.maxWaitMs);
+        reject(this.#options.busy());
+      }, maxWaitMs);
       waiting.add(go);
     });
   }

@@ -194,6 +194,16 @@ export class X402Client {
     const { deps } = job;
     const found = await this.#find(job, call);
     if (found.kind === "answer") return found.answer;
+    const { channel, payTo } = found.chosen;
+    const pay = () => this.#pay(job, call, found);
+    // The database says whose turn it is; here they only wait in order.
+    return channel
+      ? deps.turns.take(`${job.caller.id} ${payTo}`, pay, job.target.timeoutMs)
+      : pay();
+  }
+
+  async #pay(job: Job, call: Call, found: Price): Promise<Answer | undefined> {
+    const { deps } = job;
     const reserved = await this.#reserve(job, found);
     if (reserved.kind === "through_channel")
       return this.#payThroughChannel(job, call, found, reserved);

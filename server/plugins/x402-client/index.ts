@@ -2,7 +2,9 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import fp from "fastify-plugin";
 import { traced } from "../../infra/tracing.ts";
+import { AgentLock } from "../guardrails/agent-lock.ts";
 import { budgetFor, FetchBudget } from "./budget.ts";
+import { channelBusy } from "./channel.ts";
 import { X402Client } from "./fetch.ts";
 import type { FetchFault } from "./job.ts";
 import routes from "./routes.ts";
@@ -40,6 +42,7 @@ export default fp(
         settlement: app.settlement,
         custody: app.custody,
         channels: app.walletChannels,
+        turns: new AgentLock({ busy: () => channelBusy(null) }),
         pool: app.pool,
         db: app.prisma,
         listings: app.listingRegistry,

@@ -6,6 +6,7 @@ import type { Sql } from "../../infra/db/pool.ts";
 import type { Db } from "../../infra/db/prisma.ts";
 import type { ThroughChannel, WalletChannels } from "../channels/wallet.ts";
 import type { Custody } from "../custody/custody.ts";
+import type { AgentLock } from "../guardrails/agent-lock.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
 import type { ListingPins, ListingRegistry } from "../listings/index.ts";
 import type { KeptEvidence } from "../payments/evidence.ts";
@@ -49,6 +50,8 @@ export interface FetchDeps {
   settlement: Pick<Settlement, "find" | "requestCancel" | "wait">;
   custody: Pick<Custody, "signCancel" | "signIn">;
   channels: WalletChannels;
+  /** Requests that pay one payee through a channel. */
+  turns: AgentLock;
   pool: Sql;
   db: Db;
   listings: Pick<ListingRegistry, "forFetch" | "flag" | "countUse">;
