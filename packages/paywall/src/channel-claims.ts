@@ -5,7 +5,12 @@
 import { randomUUID } from "node:crypto";
 import type { SettleResponse } from "@x402/core/types";
 import type { ChannelFacilitator } from "./channel-facilitator.ts";
-import { unclaimedOf, type Channel, type ChannelStore, type StoredChannel } from "./channel-store.ts";
+import {
+  unclaimedOf,
+  type Channel,
+  type ChannelStore,
+  type StoredChannel,
+} from "./channel-store.ts";
 import type { ChannelSettings } from "./channels.ts";
 import { claimBatchOf, reason, type ChannelConfig } from "./voucher.ts";
 
@@ -71,7 +76,7 @@ export class ChannelClaims {
     const name = nameOf(payee);
     if (this.#payees.has(name)) return;
     this.#payees.add(name);
-    this.#owes(payee);
+    this.owes(payee);
   }
 
   /** After a charge: claims at once where it is due. */
@@ -182,7 +187,7 @@ export class ChannelClaims {
     const { success, errorReason = "", errorMessage } = response;
     if (success) {
       await inParts(rows, ({ channel }) => this.#claimed(channel));
-      for (const { channel } of rows) this.#owes({ ...channel.config, network: channel.network });
+      for (const { channel } of rows) this.owes({ ...channel.config, network: channel.network });
     } else if (rows.length > 1 && !LATER.has(errorReason)) {
       const half = Math.ceil(rows.length / 2);
       await this.#claimRows(rows.slice(0, half));
@@ -191,7 +196,10 @@ export class ChannelClaims {
       this.#deps.onFault(new Error(`${errorReason} ${errorMessage ?? ""}`.trim()), what);
   }
 
-  async #sendClaim(rows: readonly Covered[], { network, config }: Channel): Promise<SettleResponse> {
+  async #sendClaim(
+    rows: readonly Covered[],
+    { network, config }: Channel,
+  ): Promise<SettleResponse> {
     const { authorizer } = this.#deps.settings;
     const isOurs = authorizer?.address.toLowerCase() === config.receiverAuthorizer.toLowerCase();
     const batch = rows.map(({ channel }) => ({
@@ -246,7 +254,8 @@ export class ChannelClaims {
     }
   }
 
-  #owes(payee: Payee): void {
+  /** Claimed for this payee, and to be paid out with the next claims. */
+  owes(payee: Payee): void {
     this.#owed.set(nameOf(payee), payee);
   }
 }
@@ -254,7 +263,8 @@ export class ChannelClaims {
 const nameOf = ({ network, receiver, token }: Payee): string =>
   `${network} ${receiver} ${token}`.toLowerCase();
 
-const isCovered = (stored: StoredChannel): stored is Covered => stored.channel.voucher !== undefined;
+const isCovered = (stored: StoredChannel): stored is Covered =>
+  stored.channel.voucher !== undefined;
 
 const isWithdrawing = ({ state }: Channel): boolean => state.withdrawRequestedAt !== 0;
 

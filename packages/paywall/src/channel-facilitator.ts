@@ -21,7 +21,10 @@ export class ChannelFacilitator {
   }
 
   /** `payload` replaces the payer's. */
-  verify({ payload, terms, required }: Presented, own?: Record<string, unknown>): Promise<Verified> {
+  verify(
+    { payload, terms, required }: Presented,
+    own?: Record<string, unknown>,
+  ): Promise<Verified> {
     const sent = payloadForFacilitator(own ? { ...payload, payload: own } : payload, required);
     return this.#verify(sent, terms);
   }
@@ -116,7 +119,8 @@ export function readState(extra: unknown): ChannelState | undefined {
   const { balance, totalClaimed, withdrawRequestedAt, refundNonce } = extra;
   const nonce = String(refundNonce);
   const withdrawal = Number(withdrawRequestedAt);
-  if (readUint128(balance) === undefined || readUint128(totalClaimed) === undefined) return undefined;
+  if (readUint128(balance) === undefined || readUint128(totalClaimed) === undefined)
+    return undefined;
   if (!Number.isSafeInteger(withdrawal) || withdrawal < 0 || !/^[0-9]{1,78}$/.test(nonce))
     return undefined;
   return {

@@ -212,7 +212,11 @@ export class ChannelCharges {
       const { network } = terms;
       const before = held?.channel ?? newChannel(voucher, network, state);
       const isNewer = readMs >= before.stateReadMs;
-      const channel = { ...before, ...(isNewer && { state, stateReadMs: readMs }), usedMs: Date.now() };
+      const channel = {
+        ...before,
+        ...(isNewer && { state, stateReadMs: readMs }),
+        usedMs: Date.now(),
+      };
       if (channel.request && channel.request.untilMs > Date.now()) return notCovered(BUSY);
       if (!isExpected(channel)) return this.#answerAgain(channel, voucher, payment);
       // Charges from before a record was lost are known by their claims.
@@ -266,7 +270,12 @@ export class ChannelCharges {
       );
       if (!settlement)
         return refused(
-          notSettled(terms, BUSY, "The work took longer than the payment allows.", voucher.config.payer),
+          notSettled(
+            terms,
+            BUSY,
+            "The work took longer than the payment allows.",
+            voucher.config.payer,
+          ),
           version,
         );
       this.#deps.claims.charged(work.channel);
@@ -337,7 +346,10 @@ export class ChannelCharges {
     if ("state" in verified) return { ...verified, readMs, isDeposited: false };
     if (voucher.type !== "deposit") return verified;
     // The deposit may have been made already, by an earlier request or by somebody else.
-    const covered = await this.#deps.facilitator.verify(payment, voucherPayload("voucher", voucher));
+    const covered = await this.#deps.facilitator.verify(
+      payment,
+      voucherPayload("voucher", voucher),
+    );
     return "state" in covered ? { ...covered, readMs, isDeposited: true } : verified;
   }
 
@@ -364,7 +376,9 @@ export class ChannelCharges {
       const claims = unclaimedOf(channel) > 0n ? [row] : [];
       const { network } = channel;
       const signatures = authorizer && {
-        refundAuthorizerSignature: await authorizer.sign(refundOf(network, channel.id, nonce, amount)),
+        refundAuthorizerSignature: await authorizer.sign(
+          refundOf(network, channel.id, nonce, amount),
+        ),
         ...(claims.length > 0 && {
           claimAuthorizerSignature: await authorizer.sign(claimBatchOf(network, claims)),
         }),
@@ -382,6 +396,7 @@ export class ChannelCharges {
       });
       if (!response.success) return refused(response, version);
       work.sees(readState(response.extra?.["channelState"]));
+      if (claims.length > 0) this.#deps.claims.owes({ ...channel.config, network });
       const told = {
         ...response,
         extra: { channelState: channelStateOf(work.channel) },

@@ -127,7 +127,16 @@ export class Meter {
       release();
       return {};
     };
-    return { kind: "metered", headers: {}, payer, network, maximum, proof, settle, release: released };
+    return {
+      kind: "metered",
+      headers: {},
+      payer,
+      network,
+      maximum,
+      proof,
+      settle,
+      release: released,
+    };
   }
 }
 

@@ -193,11 +193,10 @@ function checkRoute(
   const { price } = resource;
   const isChannel = typeof price !== "string" && price.channel !== undefined;
   if (isChannel && !channels)
-    throw new Error("a price with `channel` needs the paywall to have `channels`: see ChannelOptions");
-  if (
-    !isChannel &&
-    !schemes.some((scheme) => (scheme.isMetered ?? false) === isMetered(resource))
-  )
+    throw new Error(
+      "a price with `channel` needs the paywall to have `channels`: see ChannelOptions",
+    );
+  if (!isChannel && !schemes.some((scheme) => (scheme.isMetered ?? false) === isMetered(resource)))
     throw new Error(
       `none of the paywall's schemes supports ${isMetered(resource) ? "charging by use" : "a fixed price"}`,
     );

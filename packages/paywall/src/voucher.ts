@@ -71,10 +71,19 @@ export function readVoucher(payload: Record<string, unknown>): Voucher | string 
   const ceiling = readUint128(maxClaimableAmount);
   if (typeof channelId !== "string" || !WORD.test(channelId)) return reason("channel_id_invalid");
   if (ceiling === undefined) return "invalid_payload";
-  if (typeof signature !== "string" || !SIGNATURE.test(signature)) return reason("voucher_signature");
+  if (typeof signature !== "string" || !SIGNATURE.test(signature))
+    return reason("voucher_signature");
   const { payer, payerAuthorizer, receiver, receiverAuthorizer, token, withdrawDelay, salt } =
     channelConfig;
-  const config = { payer, payerAuthorizer, receiver, receiverAuthorizer, token, withdrawDelay, salt };
+  const config = {
+    payer,
+    payerAuthorizer,
+    receiver,
+    receiverAuthorizer,
+    token,
+    withdrawDelay,
+    salt,
+  };
   return {
     type,
     id: channelId.toLowerCase() as Hex,
@@ -110,7 +119,9 @@ export function whyNotForTerms(
   known: ChannelConfig | undefined,
 ): string | undefined {
   const isBound = known
-    ? Object.entries(known).every(([name, value]) => isSame(config[name as keyof typeof config], value))
+    ? Object.entries(known).every(([name, value]) =>
+        isSame(config[name as keyof typeof config], value),
+      )
     : computeChannelId(config, network).toLowerCase() === id;
   if (!isBound) return reason("channel_id_mismatch");
   if (!isSame(config.receiver, payTo)) return reason("receiver_mismatch");

@@ -1,0 +1,493 @@
+// Goal: through a payment channel each request is charged once and never above its price, and the seller gets exactly what
+// it charged, whatever the payer sends and whenever it leaves.
+import { encodePaymentSignatureHeader } from "@x402/core/http";
+import type { PaymentPayload } from "@x402/core/types";
+import { wrapFetchWithPayment } from "@x402/fetch";
+import t from "tap";
+import type { Hex } from "viem";
+import { OneProcessChannelStore, type ChannelStore } from "../../packages/paywall/src/paywall.ts";
+import { testApp } from "../helpers/app.ts";
+import { CHANNELS, CHANNELS_ABI, signVoucher } from "../helpers/batch-settlement.ts";
+import { until } from "../helpers/until.ts";
+import {
+  channelPayer,
+  DEPOSIT,
+  onChain,
+  openChannelShop,
+  PRICE,
+  receiptOf,
+  requiredOf,
+} from "./channel-shop.ts";
+import { newAccount, openShop, stockPayer } from "./shop.ts";
+
+const our = await testApp(t, { listen: true });
+const { chain } = our;
+const facilitator = `${our.baseUrl}/api/x402`;
+const store = new OneProcessChannelStore();
+const authorizer = newAccount();
+const shop = await openChannelShop(t, chain, {
+  facilitator,
+  store,
+  authorizer,
+  options: { mpp: { secret: "m".repeat(32) } },
+});
+const { origin, payTo, worked, gate } = shop;
+const url = `${origin}/words`;
+const claims = () => {
+  const { claims: found } = shop.app.cashier;
+  if (!found) throw new Error("the shop has no channels");
+  return found;
+};
+const wrong = (name: string) => `invalid_batch_settlement_evm_${name}`;
+const record = async (id: Hex, from: ChannelStore = store) => {
+  const stored = await from.find(id.toLowerCase() as Hex);
+  if (!stored) throw new Error(`no channel ${id}`);
+  return stored;
+};
+const idIn = (payload: PaymentPayload) =>
+  (payload.payload["voucher"] as { channelId: Hex }).channelId;
+
+t.test("one 402 offers the channel first, and what else the route takes", async (t) => {
+  const answer = await fetch(url);
+  t.equal(answer.status, 402);
+  t.match(requiredOf(answer).accepts, [
+    {
+      scheme: "batch-settlement",
+      amount: "1000",
+      payTo,
+      extra: {
+        name: "USDC",
+        version: "2",
+        receiverAuthorizer: /^0x/,
+        withdrawDelay: 900,
+        minDeposit: String(DEPOSIT),
+      },
+    },
+    { scheme: "exact", amount: "2000" },
+  ]);
+  t.match(answer.headers.get("www-authenticate"), /^Payment /);
+  t.match(((await answer.json()) as { accepts: object[] }).accepts, [{ scheme: "exact" }]);
+  t.notMatch(
+    JSON.stringify(requiredOf(await fetch(`${origin}/plain`))),
+    "batch-settlement",
+    "only where it is asked for",
+  );
+
+  const before = await chain.usdcOf(payTo);
+  const payer = newAccount();
+  await chain.mint(payer.address, 10_000n);
+  const paid = await wrapFetchWithPayment(fetch, stockPayer(chain, payer))(`${url}?used=1`);
+  t.equal(paid.status, 200, "a client without channels pays the fixed price");
+  t.equal((await chain.usdcOf(payTo)) - before, 2_000n);
+});
+
+t.test("a stock client pays thirty requests with one deposit", async (t) => {
+  const before = await chain.usdcOf(payTo);
+  const payer = await channelPayer(chain);
+  const answers: Response[] = [];
+  for (let nth = 0; nth < 30; nth += 1) answers.push(await payer.pay(url));
+  t.ok(answers.every(({ status }) => status === 200));
+  t.match(await answers[0]?.json(), { words: "plain", payer: payer.account.address });
+  const [first, second] = answers.map(receiptOf);
+  t.match(first, {
+    success: true,
+    payer: payer.account.address,
+    transaction: /^0x[0-9a-f]{64}$/,
+    amount: String(DEPOSIT),
+    extra: {
+      chargedAmount: "1000",
+      channelState: { balance: String(DEPOSIT), chargedCumulativeAmount: "1000" },
+    },
+  });
+  t.match(second, { success: true, transaction: "", extra: { chargedAmount: "1000" } });
+  t.equal(await chain.usdcOf(payer.account.address), 1_000_000n - DEPOSIT);
+  const { payload } = await payer.proof(url);
+  const id = idIn(payload);
+  t.match((await record(id)).channel, { charged: "30000" });
+
+  await claims().claim();
+  t.same(await onChain(chain, id), { balance: DEPOSIT, claimed: 30_000n });
+  t.equal((await chain.usdcOf(payTo)) - before, 30_000n, "exactly what was charged");
+  const { channel } = await record(id);
+  t.match(channel.state, { totalClaimed: "30000" });
+  t.equal(channel.unclaimedSinceMs, undefined);
+  await claims().claim();
+  t.equal((await chain.usdcOf(payTo)) - before, 30_000n);
+  t.equal((await payer.pay(url)).status, 200, "and it goes on");
+});
+
+t.test("the handler may charge less, also nothing, and never more", async (t) => {
+  const payer = await channelPayer(chain);
+  const charged = async () => {
+    const { payload } = await payer.proof(url);
+    return BigInt((await record(idIn(payload))).channel.charged);
+  };
+  t.equal((await payer.pay(`${url}?used=700`)).status, 200);
+  t.equal(await charged(), 700n);
+  for (const nth of [1, 2]) {
+    const free = await payer.pay(`${url}?used=0`);
+    t.equal(free.status, 200, `free ${nth}`);
+    t.match(receiptOf(free), { success: true, extra: { chargedAmount: "0" } });
+  }
+  t.equal(await charged(), 700n);
+  for (const [query, status] of [
+    ["used=1001", 500],
+    ["used=-1", 500],
+    ["fail=1", 422],
+  ] as const) {
+    const failed = await payer.pay(`${url}?${query}`);
+    t.equal(failed.status, status, query);
+    t.equal(failed.headers.get("payment-response"), null);
+    t.equal(failed.headers.get("x-words"), null);
+  }
+  t.equal(await charged(), 700n);
+  t.equal((await payer.pay(`${url}?used=1000`)).status, 200, "the channel is free again");
+  t.equal(await charged(), 1_700n);
+});
+
+t.test(
+  "work that fails after a deposit charges nothing, and the payer learns of its deposit",
+  async (t) => {
+    const payer = await channelPayer(chain);
+    const failed = await payer.pay(`${url}?fail=1`);
+    t.equal(failed.status, 422);
+    t.match(receiptOf(failed), {
+      success: true,
+      transaction: /^0x/,
+      extra: { chargedAmount: "0", channelState: { chargedCumulativeAmount: "0" } },
+    });
+    t.equal((await payer.pay(url)).status, 200);
+    t.equal(await chain.usdcOf(payer.account.address), 1_000_000n - DEPOSIT, "no second deposit");
+  },
+);
+
+t.test("no work is done for a deposit that cannot be made", async (t) => {
+  const payer = await channelPayer(chain, newAccount(), 10n);
+  const done = worked.length;
+  const refused = await payer.pay(url);
+  t.equal(refused.status, 402);
+  t.match(requiredOf(refused).error, /insufficient_balance/);
+  t.equal(worked.length, done);
+});
+
+t.test("a client that lost its record is corrected, by the seller or by the chain", async (t) => {
+  const payer = await channelPayer(chain);
+  await payer.pay(url);
+  await payer.pay(url);
+  payer.forget();
+  const again = await payer.pay(url);
+  t.equal(again.status, 200);
+  t.match(receiptOf(again), { extra: { channelState: { chargedCumulativeAmount: "3000" } } });
+  t.equal(await chain.usdcOf(payer.account.address), 1_000_000n - DEPOSIT, "without a new deposit");
+});
+
+t.test("a seller that lost its record goes on from what it has claimed", async (t) => {
+  const payer = await channelPayer(chain);
+  await payer.pay(url);
+  await claims().claim();
+  await payer.pay(url);
+  const second = await openChannelShop(t, chain, {
+    facilitator,
+    store: new OneProcessChannelStore(),
+    payTo,
+    authorizer,
+  });
+  const answer = await payer.pay(`${second.origin}/words`);
+  t.equal(answer.status, 200);
+  t.match(receiptOf(answer), { extra: { channelState: { chargedCumulativeAmount: "2000" } } });
+});
+
+t.test("one request at a time for each channel", async (t) => {
+  const payer = await channelPayer(chain);
+  await payer.pay(url);
+  const { headers, payload } = await payer.proof(url);
+  let open = () => {};
+  gate.opens = new Promise((resolve) => (open = resolve));
+  const done = worked.length;
+  const first = fetch(url, { headers });
+  await until(() => worked.length > done);
+  const second = await fetch(url, { headers });
+  t.equal(second.status, 402);
+  t.equal(requiredOf(second).error, wrong("channel_busy"));
+  open();
+  gate.opens = undefined;
+  t.equal((await first).status, 200);
+  t.equal(worked.length, done + 1);
+  t.match((await record(idIn(payload))).channel, { charged: "2000" });
+});
+
+t.test("a request that takes too long frees the channel, and is not charged", async (t) => {
+  const payer = await channelPayer(chain);
+  await payer.pay(url);
+  const { headers, payload } = await payer.proof(url);
+  let open = () => {};
+  gate.opens = new Promise((resolve) => (open = resolve));
+  const done = worked.length;
+  const slow = fetch(`${url}?text=slow`, { headers });
+  await until(() => worked.length > done);
+  const { channel, version } = await record(idIn(payload));
+  t.ok((channel.request?.untilMs ?? 0) <= Date.now() + 120_000, "not longer than the route allows");
+  const over = { id: channel.request?.id ?? "", untilMs: 0 };
+  t.ok(await store.save({ ...channel, request: over }, version));
+  gate.opens = undefined;
+  const quick = await fetch(`${url}?text=quick`, { headers });
+  open();
+  const answers = [quick, await slow];
+  t.same(
+    answers.map(({ status }) => status),
+    [200, 402],
+  );
+  t.equal(answers[1]?.headers.get("x-words"), null);
+  t.match(receiptOf(answers[1] as Response), {
+    success: false,
+    errorReason: wrong("channel_busy"),
+  });
+  t.match((await record(idIn(payload))).channel, { charged: "2000" });
+});
+
+t.test("a lost response is sent again for the same voucher, and charged once", async (t) => {
+  const payer = await channelPayer(chain);
+  const deposit = await payer.proof(url);
+  const first = await fetch(url, { headers: deposit.headers });
+  const again = await fetch(url, { headers: deposit.headers });
+  t.same(await again.json(), await first.json(), "the deposit's");
+  t.same(receiptOf(again), receiptOf(first));
+  await payer.learn(deposit, again);
+
+  const done = worked.length;
+  const lost = await payer.proof(url);
+  const answers: Response[] = [];
+  for (let nth = 0; nth < 3; nth += 1) answers.push(await fetch(url, { headers: lost.headers }));
+  t.same(
+    answers.map(({ status }) => status),
+    [200, 200, 200],
+  );
+  t.equal(worked.length, done + 1, "the work is done once");
+  t.equal(new Set(await Promise.all(answers.map((answer) => answer.text()))).size, 1);
+  t.equal(answers[2]?.headers.get("x-words"), "plain");
+  t.same(receiptOf(answers[2] as Response), receiptOf(answers[0] as Response));
+  t.match((await record(idIn(lost.payload))).channel, { charged: "2000" });
+
+  const elsewhere = await fetch(`${url}?text=other`, { headers: lost.headers });
+  t.equal(elsewhere.status, 402, "not for another request");
+  t.match(requiredOf(elsewhere), {
+    error: wrong("cumulative_amount_mismatch"),
+    accepts: [
+      {
+        extra: {
+          channelState: { chargedCumulativeAmount: "2000" },
+          voucherState: { signedMaxClaimable: "2000" },
+        },
+      },
+    ],
+  });
+  await payer.learn(lost, answers[2] as Response);
+  t.equal((await payer.pay(url)).status, 200);
+  const late = await fetch(url, { headers: lost.headers });
+  t.equal(late.status, 402, "not after the next charge");
+});
+
+t.test("who cannot sign for the payer learns nothing of its channel", async (t) => {
+  const payer = await channelPayer(chain);
+  await payer.pay(url);
+  const { payload } = await payer.proof(url);
+  const id = idIn(payload);
+  const signature = await signVoucher(chain, newAccount(), id, 1_000n);
+  const voucher = { channelId: id, maxClaimableAmount: "1000", signature };
+  const headers = headersOf({ ...payload, payload: { ...payload.payload, voucher } });
+  const answer = await fetch(url, { headers });
+  t.equal(answer.status, 402);
+  t.equal(requiredOf(answer).error, wrong("voucher_signature"));
+  t.notMatch(JSON.stringify(requiredOf(answer)), /voucherState|channelState/);
+});
+
+t.test("bent vouchers are refused before any work", async (t) => {
+  const payer = await channelPayer(chain);
+  await payer.pay(url);
+  await payer.pay(url);
+  const { payload, config } = await payer.proof(url);
+  const id = idIn(payload);
+  const signed = async (ceiling: bigint) => ({
+    channelId: id,
+    maxClaimableAmount: String(ceiling),
+    signature: await signVoucher(chain, payer.account, id, ceiling),
+  });
+  const good = await signed(3_000n);
+  const other = await channelPayer(chain);
+  await other.pay(url);
+  const done = worked.length;
+  const cases: [string, object, RegExp][] = [
+    ["a lower ceiling", { voucher: await signed(1_999n) }, /cumulative_amount_mismatch/],
+    ["a higher ceiling", { voucher: await signed(4_000n) }, /cumulative_amount_mismatch/],
+    [
+      "beyond the deposit",
+      { voucher: await signed(DEPOSIT + PRICE) },
+      /cumulative_amount_mismatch/,
+    ],
+    [
+      "a ceiling that is not signed",
+      { voucher: { ...good, maxClaimableAmount: "3001" } },
+      /voucher_signature/,
+    ],
+    [
+      "another channel's id",
+      { voucher: { ...good, channelId: idIn((await other.proof(url)).payload) } },
+      /channel_id_mismatch/,
+    ],
+    ["no id", { voucher: { ...good, channelId: "0x1" } }, /channel_id_invalid/],
+    [
+      "another receiver",
+      { channelConfig: { ...config, receiver: newAccount().address } },
+      /channel_id_mismatch/,
+    ],
+    [
+      "another payer",
+      { channelConfig: { ...config, payer: newAccount().address } },
+      /channel_id_mismatch/,
+    ],
+    ["another delay", { channelConfig: { ...config, withdrawDelay: 901 } }, /channel_id_mismatch/],
+    [
+      "a long signature",
+      { voucher: { ...good, signature: `${good.signature}00` } },
+      /voucher_signature/,
+    ],
+    ["another type", { type: "claim" }, /payload_type/],
+    ["a negative ceiling", { voucher: { ...good, maxClaimableAmount: "-1" } }, /invalid_payload/],
+    ["a nested ceiling", { voucher: { ...good, maxClaimableAmount: ["3000"] } }, /invalid_payload/],
+    ["no config", { channelConfig: null }, /invalid_payload/],
+  ];
+  for (const [name, change, expected] of cases) {
+    const bent = { ...payload, payload: { ...payload.payload, ...change } };
+    const answer = await fetch(url, { headers: headersOf(bent) });
+    t.equal(answer.status, 402, name);
+    t.match(requiredOf(answer).error, expected, name);
+  }
+  t.equal(worked.length, done);
+  t.match((await record(id)).channel, { charged: "2000" });
+  t.equal((await payer.pay(url)).status, 200, "the channel is not held by them");
+});
+
+t.test("a channel for another receiver does not pay here", async (t) => {
+  const elsewhere = await openChannelShop(t, chain, {
+    facilitator,
+    store: new OneProcessChannelStore(),
+  });
+  const payer = await channelPayer(chain);
+  t.equal((await payer.pay(`${elsewhere.origin}/words`)).status, 200);
+  const { payload } = await payer.proof(`${elsewhere.origin}/words`);
+  const [accepted] = requiredOf(await fetch(url)).accepts;
+  const answer = await fetch(url, {
+    headers: headersOf({ ...payload, accepted } as PaymentPayload),
+  });
+  t.equal(answer.status, 402);
+  t.equal(requiredOf(answer).error, wrong("receiver_mismatch"));
+});
+
+t.test("a refund gives back what is left after all charges, and no more", async (t) => {
+  await claims().claim();
+  const before = await chain.usdcOf(payTo);
+  const payer = await channelPayer(chain);
+  await payer.pay(`${url}?used=700`);
+  await payer.pay(`${url}?used=700`);
+  await t.rejects(payer.refund(url, String(DEPOSIT)), /refund_amount_invalid/);
+  const { payload } = await payer.proof(url);
+  t.match((await record(idIn(payload))).channel, { charged: "1400", request: undefined });
+  t.match(await payer.refund(url, "8600"), { success: true, amount: "8600" });
+  t.match(await onChain(chain, idIn(payload)), { balance: DEPOSIT - 8_600n, claimed: 1_400n });
+  t.equal((await payer.pay(url)).status, 200, "it goes on after a part");
+  t.match(await payer.refund(url), { success: true, amount: String(DEPOSIT - 8_600n - 2_400n) });
+  t.equal(await chain.usdcOf(payer.account.address), 1_000_000n - 2_400n);
+  await claims().claim();
+  t.equal((await chain.usdcOf(payTo)) - before, 2_400n);
+  await t.rejects(payer.refund(url), /no remaining balance|refund_no_balance|channel_not_found/);
+  t.equal((await payer.pay(url)).status, 200, "a new deposit opens it again");
+});
+
+t.test("a withdrawal that begins is claimed at once, and ends new charges", async (t) => {
+  const payer = await channelPayer(chain);
+  await payer.pay(url);
+  await payer.pay(url);
+  const { config, payload, headers } = await payer.proof(url);
+  const id = idIn(payload);
+  await chain.testClient.setBalance({ address: payer.account.address, value: 10n ** 18n });
+  const hash = await chain.walletClient(payer.account).writeContract({
+    address: CHANNELS,
+    abi: CHANNELS_ABI,
+    functionName: "initiateWithdraw",
+    args: [config, DEPOSIT],
+  });
+  await chain.publicClient.waitForTransactionReceipt({ hash });
+  // Its state is old, as it is some minutes later.
+  const { channel, version } = await record(id);
+  t.ok(await store.save({ ...channel, stateReadMs: 0 }, version));
+  claims().wake();
+  await until(async () => (await onChain(chain, id)).claimed === 2_000n);
+  const answer = await fetch(url, { headers });
+  t.equal(answer.status, 402);
+  t.match(requiredOf(answer).error, /begun to withdraw/);
+  await until(async () => (await record(id)).channel.unclaimedSinceMs === undefined);
+  t.match(await payer.refund(url), { success: true, amount: String(DEPOSIT - 2_000n) });
+});
+
+t.test("more than the set amount is claimed at once", async (t) => {
+  const own = await openChannelShop(t, chain, {
+    facilitator,
+    store: new OneProcessChannelStore(),
+    channels: { claimAbove: "0.003" },
+  });
+  const payer = await channelPayer(chain);
+  for (let nth = 0; nth < 2; nth += 1) await payer.pay(`${own.origin}/words`);
+  t.equal(await chain.usdcOf(own.payTo), 0n);
+  await payer.pay(`${own.origin}/words`);
+  await until(async () => (await chain.usdcOf(own.payTo)) === 3_000n);
+});
+
+t.test("a store in memory warns, and is claimed to the end when the app closes", async (t) => {
+  const own = await openChannelShop(t, chain, {
+    facilitator,
+    store: new OneProcessChannelStore(),
+  });
+  const payer = await channelPayer(chain);
+  await payer.pay(`${own.origin}/words`);
+  await own.app.close();
+  t.equal(await chain.usdcOf(own.payTo), 1_000n);
+});
+
+t.test("mistakes in the options are found at the start", async (t) => {
+  const starts = (channels: object, price: object = { channel: "0.001" }) =>
+    openShop(
+      t,
+      chain,
+      facilitator,
+      (app) =>
+        void app.get(
+          "/",
+          { config: { paywall: { price: price as { channel: string } } } },
+          async () => "",
+        ),
+      { channels: channels as never },
+    );
+  for (const [options, expected] of [
+    [{ withdrawDelay: "14m" }, /from "15m" to "30d"/],
+    [{ withdrawDelay: "31d" }, /from "15m" to "30d"/],
+    [{ withdrawDelay: "15m", claimEvery: "6m" }, /at most a third/],
+    [{ claimEvery: "often" }, /such as "30m"/],
+    [{ claimAbove: "0" }, /greater than zero/],
+    [{ minDeposit: "1e3" }, /plain decimal/],
+  ] as const)
+    await t.rejects(starts({ store, receiverAuthorizer: newAccount(), ...options }), expected);
+  await t.rejects(
+    openShop(
+      t,
+      chain,
+      facilitator,
+      (app) =>
+        void app.get("/", { config: { paywall: { price: { channel: "0.001" } } } }, async () => ""),
+    ),
+    /needs the paywall to have `channels`/,
+  );
+});
+
+function headersOf(payload: PaymentPayload): Record<string, string> {
+  return { "payment-signature": encodePaymentSignatureHeader(payload) };
+}
