@@ -16,39 +16,50 @@ import { newAccount } from "./shop.ts";
 const { chain, baseUrl, database } = await testApp(t, { listen: true });
 const store = new PostgresChannelStore((text, values) => database.pool.query(text, values));
 
-async function shopOf(t: Test) {
-  const port = await freePort();
-  const payTo = newAccount().address;
-  const AUTHORIZER_KEY = generatePrivateKey();
-  const start = async (env: Record<string, string> = {}): Promise<ChildProcess> => {
-    const child = spawn(
-      process.execPath,
-      ["--enable-source-maps", childScript("test/paywall/doomed-channel-shop.child.ts")],
-      {
-        stdio: ["ignore", "pipe", "inherit"],
-        env: {
-          ...process.env,
-          FACILITATOR: `${baseUrl}/api/x402`,
-          DATABASE_URL: database.url,
-          NETWORK: `eip155:${chain.chainId}`,
-          PAY_TO: payTo,
-          AUTHORIZER_KEY,
-          PORT: String(port),
-          ...env,
-        },
+const payTo = newAccount().address;
+const AUTHORIZER_KEY = generatePrivateKey();
+
+/** The next process of the shop; where an earlier one was killed, its successor at the same address. */
+async function start(port: number) {
+  const child = spawn(
+    process.execPath,
+    ["--enable-source-maps", childScript("test/paywall/doomed-channel-shop.child.ts")],
+    {
+      stdio: ["ignore", "pipe", "inherit"],
+      env: {
+        ...process.env,
+        FACILITATOR: `${baseUrl}/api/x402`,
+        DATABASE_URL: database.url,
+        NETWORK: `eip155:${chain.chainId}`,
+        PAY_TO: payTo,
+        AUTHORIZER_KEY,
+        PORT: String(port),
       },
-    );
-    t.teardown(() => child.kill("SIGKILL"));
-    if (!child.stdout) throw new Error("no output");
-    await once(child.stdout, "data");
-    return child;
-  };
-  const origin = `http://127.0.0.1:${port}`;
-  const claim = async (at = origin) => {
-    const answer = await fetch(`${at}/claim`, { method: "POST" });
-    if (answer.status !== 200) throw new Error(await answer.text());
-  };
-  return { start, payTo, origin, url: `${origin}/words`, claim };
+    },
+  );
+  t.teardown(() => child.kill("SIGKILL"));
+  if (!child.stdout) throw new Error("no output");
+  await once(child.stdout, "data");
+  return child;
+}
+const port = await freePort();
+const origin = `http://127.0.0.1:${port}`;
+const url = `${origin}/words`;
+let shop = await start(port);
+
+const post = async (target: string) => {
+  const answer = await fetch(target, { method: "POST" });
+  if (answer.status !== 200) throw new Error(await answer.text());
+};
+/** The process kills itself at this point of the request. Then the next one begins. */
+async function killedAt(point: string, t: Test, request: () => Promise<unknown>) {
+  await post(`${origin}/die?at=${encodeURIComponent(point)}`);
+  const { pid } = shop;
+  const died = once(shop, "exit");
+  await t.rejects(request(), "the connection is lost");
+  t.equal((await died)[1], "SIGKILL");
+  shop = await start(port);
+  return pid;
 }
 
 const idOf = (proof: { payload: { payload: Record<string, unknown> } }) =>
@@ -62,91 +73,69 @@ const twoMinutesLater = async (id: Hex): Promise<number> => {
   await store.save({ ...channel, request: { ...request, untilMs: 0 } }, version ?? 0);
   return request.untilMs;
 };
-const killed = async (child: ChildProcess, request: Promise<unknown>, t: Test) => {
-  const died = once(child, "exit");
-  await t.rejects(request, "the connection is lost");
-  t.equal((await died)[1], "SIGKILL");
-};
 
 t.test("killed after the charge was stored: the same voucher gets the response", async (t) => {
-  const shop = await shopOf(t);
-  const first = await shop.start();
   const payer = await channelPayer(chain);
-  t.equal((await payer.pay(shop.url)).status, 200);
-  first.kill("SIGKILL");
-  await once(first, "exit");
-
-  const doomed = await shop.start({ DIE_AT: "ended" });
-  const proof = await payer.proof(shop.url);
-  await killed(doomed, fetch(shop.url, { headers: proof.headers }), t);
+  t.equal((await payer.pay(url)).status, 200);
+  const proof = await payer.proof(url);
+  const pid = await killedAt("ended", t, () => fetch(url, { headers: proof.headers }));
   t.equal(await chargedIn(idOf(proof)), "2000");
 
-  await shop.start();
-  const again = await fetch(shop.url, { headers: proof.headers });
+  const again = await fetch(url, { headers: proof.headers });
   t.equal(again.status, 200);
-  t.match(await again.json(), { words: 3, by: doomed.pid }, "the work is not done again");
+  t.match(await again.json(), { words: 3, by: pid }, "the work is not done again");
   t.match(receiptOf(again), {
     success: true,
     extra: { chargedAmount: "1000", channelState: { chargedCumulativeAmount: "2000" } },
   });
   t.equal(await chargedIn(idOf(proof)), "2000", "charged once");
   await payer.learn(proof, again);
-  t.equal((await payer.pay(shop.url)).status, 200);
-  await shop.claim();
-  t.equal(await chain.usdcOf(shop.payTo), 3_000n, "nothing is lost, nothing is paid twice");
+  t.equal((await payer.pay(url)).status, 200);
+  await post(`${origin}/claim`);
+  t.equal(await chain.usdcOf(payTo), 3_000n, "nothing is lost, nothing is paid twice");
 });
 
 t.test("killed while it works: the channel is free after the time of the route", async (t) => {
-  const shop = await shopOf(t);
-  const first = await shop.start();
   const payer = await channelPayer(chain);
-  await payer.pay(shop.url);
-  first.kill("SIGKILL");
-  await once(first, "exit");
-  const doomed = await shop.start({ DIE_AT: "working" });
-  const proof = await payer.proof(shop.url);
-  await killed(doomed, fetch(shop.url, { headers: proof.headers }), t);
+  await payer.pay(url);
+  const proof = await payer.proof(url);
+  await killedAt("working", t, () => fetch(url, { headers: proof.headers }));
 
-  await shop.start();
-  const busy = await fetch(shop.url, { headers: proof.headers });
+  const busy = await fetch(url, { headers: proof.headers });
   t.equal(requiredOf(busy).error, "invalid_batch_settlement_evm_channel_busy");
   const heldMs = (await twoMinutesLater(idOf(proof))) - Date.now();
   t.ok(heldMs > 0 && heldMs <= 120_000);
-  t.equal((await fetch(shop.url, { headers: proof.headers })).status, 200);
+  t.equal((await fetch(url, { headers: proof.headers })).status, 200);
   t.equal(await chargedIn(idOf(proof)), "2000");
 });
 
 t.test("killed after the deposit: it is not made twice", async (t) => {
-  const shop = await shopOf(t);
-  const doomed = await shop.start({ DIE_AT: "deposit sent" });
   const payer = await channelPayer(chain);
-  const proof = await payer.proof(shop.url);
-  await killed(doomed, fetch(shop.url, { headers: proof.headers }), t);
-  await until(async () => (await onChain(chain, idOf(proof))).balance === DEPOSIT);
+  const proof = await payer.proof(url);
+  await killedAt("deposit sent", t, () => fetch(url, { headers: proof.headers }));
+  t.same(await onChain(chain, idOf(proof)), { balance: DEPOSIT, claimed: 0n });
   await twoMinutesLater(idOf(proof));
-  await shop.start();
-  const answer = await fetch(shop.url, { headers: proof.headers });
+  const answer = await fetch(url, { headers: proof.headers });
   t.equal(answer.status, 200);
   t.match(receiptOf(answer), { extra: { chargedAmount: "1000" } });
   t.same(await onChain(chain, idOf(proof)), { balance: DEPOSIT, claimed: 0n });
+  await post(`${origin}/claim`);
 });
 
 t.test("killed after a claim was sent: the next process goes on, and pays out", async (t) => {
-  const shop = await shopOf(t);
-  const doomed = await shop.start({ DIE_AT: "claim sent" });
+  const before = await chain.usdcOf(payTo);
   const payer = await channelPayer(chain);
-  for (let nth = 0; nth < 3; nth += 1) await payer.pay(shop.url);
-  const proof = await payer.proof(shop.url);
-  await killed(doomed, fetch(`${shop.origin}/claim`, { method: "POST" }), t);
+  for (let nth = 0; nth < 3; nth += 1) await payer.pay(url);
+  const proof = await payer.proof(url);
+  await killedAt("claim sent", t, () => post(`${origin}/claim`));
   t.equal((await onChain(chain, idOf(proof))).claimed, 3_000n);
-  t.equal(await chain.usdcOf(shop.payTo), 0n);
+  t.equal(await chain.usdcOf(payTo), before);
   t.match((await store.find(idOf(proof)))?.channel.state, { totalClaimed: "0" });
   // The turn of the dead process ends two minutes later.
   await database.pool.query("UPDATE paywall_channels_turn SET until = now()");
-  await shop.start();
-  t.equal((await payer.pay(shop.url)).status, 200);
-  await shop.claim();
-  t.equal(await chain.usdcOf(shop.payTo), 4_000n);
+  t.equal((await payer.pay(url)).status, 200);
+  await post(`${origin}/claim`);
+  t.equal((await chain.usdcOf(payTo)) - before, 4_000n);
   t.match((await store.find(idOf(proof)))?.channel, {
     charged: "4000",
     state: { totalClaimed: "4000" },
@@ -154,31 +143,30 @@ t.test("killed after a claim was sent: the next process goes on, and pays out", 
 });
 
 t.test("two processes share a channel, also at the same time", async (t) => {
-  const shop = await shopOf(t);
-  await shop.start();
-  const port = await freePort();
-  await shop.start({ PORT: String(port) });
-  const other = `http://127.0.0.1:${port}`;
+  const before = await chain.usdcOf(payTo);
+  const otherPort = await freePort();
+  await start(otherPort);
+  const other = `http://127.0.0.1:${otherPort}`;
   const payer = await channelPayer(chain);
   for (let nth = 0; nth < 6; nth += 1)
-    t.equal((await payer.pay(nth % 2 === 0 ? shop.url : `${other}/words`)).status, 200);
-  const proof = await payer.proof(shop.url);
+    t.equal((await payer.pay(nth % 2 === 0 ? url : `${other}/words`)).status, 200);
+  const proof = await payer.proof(url);
   t.equal(await chargedIn(idOf(proof)), "6000");
-  // The same voucher at both: at most one of them does the work for it.
+  // The same voucher at both: one of them does the work for it.
   const answers = await Promise.all(
     Array.from({ length: 10 }, (_, nth) =>
-      fetch(nth % 2 === 0 ? shop.url : `${other}/words`, { headers: proof.headers }),
+      fetch(nth % 2 === 0 ? url : `${other}/words`, { headers: proof.headers }),
     ),
   );
   const served = answers.filter(({ status }) => status === 200);
-  const works = await Promise.all(served.map(async (answer) => answer.text()));
+  const works = await Promise.all(served.map((answer) => answer.text()));
   t.ok(served.length > 0);
   t.equal(new Set(works).size, 1, "one work, whoever sends its response");
   t.equal(await chargedIn(idOf(proof)), "7000");
-  await Promise.all([shop.claim(), shop.claim(other)]);
+  await Promise.all([post(`${origin}/claim`), post(`${other}/claim`)]);
   await until(async () => {
-    await shop.claim();
-    return (await chain.usdcOf(shop.payTo)) === 7_000n;
+    await post(`${origin}/claim`);
+    return (await chain.usdcOf(payTo)) - before === 7_000n;
   });
   t.same(await onChain(chain, idOf(proof)), { balance: DEPOSIT, claimed: 7_000n });
 });

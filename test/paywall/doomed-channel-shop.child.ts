@@ -5,10 +5,11 @@ import { Pool } from "pg";
 import { privateKeyToAccount } from "viem/accounts";
 import { paywall, PostgresChannelStore, type Channel } from "../../packages/paywall/src/paywall.ts";
 
-const { DIE_AT, FACILITATOR = "", DATABASE_URL = "", NETWORK = "", PAY_TO = "" } = process.env;
+const { FACILITATOR = "", DATABASE_URL = "", NETWORK = "", PAY_TO = "" } = process.env;
 const { PORT = "0", AUTHORIZER_KEY = "" } = process.env;
+let dieAt = "";
 const at = async (point: string): Promise<void> => {
-  if (point !== DIE_AT) return;
+  if (point !== dieAt) return;
   process.kill(process.pid, "SIGKILL");
   // The signal takes a moment to arrive; nothing may happen until then.
   await new Promise(() => undefined);
@@ -53,6 +54,10 @@ await app.register(paywall, {
 app.get("/words", { config: { paywall: { price: { channel: "0.001" } } } }, async () => {
   await at("working");
   return { words: 3, by: process.pid };
+});
+app.post("/die", async (request) => {
+  dieAt = String((request.query as { at: string }).at);
+  return {};
 });
 app.post("/claim", async () => {
   await app.cashier.claims?.claim();
