@@ -4,6 +4,7 @@ import { x402HTTPClient } from "@x402/core/client";
 import { toClientEvmSigner } from "@x402/evm";
 import { BatchSettlementEvmScheme } from "@x402/evm/batch-settlement/client";
 import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
+import type { PaymentRequired } from "@x402/core/types";
 import type { FastifyInstance } from "fastify";
 import type { Test } from "tap";
 import type { Address, Hex } from "viem";
@@ -64,6 +65,10 @@ export async function openChannelShop(
         void reply.header("x-words", text);
         return { words: text, payer: request.payment?.payer, nth: worked.length };
       });
+      app.post("/words", { config: { paywall: ROUTE } }, async (request) => {
+        worked.push(request.url);
+        return { got: request.body };
+      });
       app.get("/plain", { config: { paywall: { price: "0.002" } } }, async () => ({ plain: true }));
     },
     {
@@ -107,6 +112,7 @@ export async function channelPayer(chain: TestChain, account = newAccount(), usd
     pay: (url: string) => current.pay(url),
     /** A proof of the next payment, which the client does not record. */
     proof,
+    signs: (required: PaymentRequired) => current.client.createPaymentPayload(required),
     /** Records the response to a proof, as the stock client does. */
     async learn({ payload }: Awaited<ReturnType<typeof proof>>, response: Response) {
       const http = new x402HTTPClient(current.client);

@@ -1,6 +1,6 @@
 // Goal: sellers in several processes share a channel, and one that is killed at any point loses no charge, makes none
 // twice, and holds no channel for long.
-import { spawn, type ChildProcess } from "node:child_process";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import t, { type Test } from "tap";
 import type { Hex } from "viem";

@@ -1,14 +1,20 @@
 // Goal: through a payment channel each request is charged once and never above its price, and the seller gets exactly what
 // it charged, whatever the payer sends and whenever it leaves.
 import { encodePaymentSignatureHeader } from "@x402/core/http";
-import type { PaymentPayload } from "@x402/core/types";
+import { HTTPFacilitatorClient } from "@x402/core/server";
+import type { PaymentPayload, PaymentRequired, SettleResponse } from "@x402/core/types";
 import { wrapFetchWithPayment } from "@x402/fetch";
 import t from "tap";
 import type { Hex } from "viem";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { cashier, paidTool } from "../../packages/paywall/src/mcp.ts";
 import { OneProcessChannelStore, type ChannelStore } from "../../packages/paywall/src/paywall.ts";
 import { testApp } from "../helpers/app.ts";
 import { CHANNELS, CHANNELS_ABI, signVoucher } from "../helpers/batch-settlement.ts";
+import { testChain } from "../helpers/chain.ts";
+import { signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
+import { send } from "../merchants/world.ts";
 import {
   channelPayer,
   DEPOSIT,
@@ -20,8 +26,11 @@ import {
 } from "./channel-shop.ts";
 import { newAccount, openShop, stockPayer } from "./shop.ts";
 
-const our = await testApp(t, { listen: true });
-const { chain } = our;
+const chain = await testChain(t);
+const merchant = newAccount();
+const ours = generatePrivateKey();
+const env = { RECEIVER_AUTHORIZER_KEY: ours, MERCHANTS: merchant.address };
+const our = await testApp(t, { listen: true, chain, env });
 const facilitator = `${our.baseUrl}/api/x402`;
 const store = new OneProcessChannelStore();
 const authorizer = newAccount();
@@ -287,6 +296,42 @@ t.test("a lost response is sent again for the same voucher, and charged once", a
   t.equal(late.status, 402, "not after the next charge");
 });
 
+t.test("a lost response goes only to the same request", async (t) => {
+  const payer = await channelPayer(chain);
+  await payer.pay(url);
+  const lost = await payer.proof(url);
+  const post = (body: string, type = "application/json") =>
+    fetch(url, { method: "POST", body, headers: { ...lost.headers, "content-type": type } });
+  t.same(await (await post('{"a":[1,{"b":2}]}')).json(), { got: { a: [1, { b: 2 }] } });
+  t.same(await (await post('{ "a": [1, {"b": 2}] }')).json(), { got: { a: [1, { b: 2 }] } });
+  for (const [body, type] of [
+    ['{"a":[1,{"b":3}]}'],
+    ["null"],
+    ["[object Object]", "text/plain"],
+  ] as const) {
+    const other = await post(body, type);
+    t.equal(other.status, 402, body);
+    t.equal(requiredOf(other).error, wrong("cumulative_amount_mismatch"), body);
+  }
+  t.match((await record(idIn(lost.payload))).channel, { charged: "2000" });
+});
+
+t.test("a response that is too large to be kept is charged, and not sent again", async (t) => {
+  const payer = await channelPayer(chain);
+  await payer.pay(url);
+  const large = await payer.proof(url);
+  const post = () =>
+    fetch(url, {
+      method: "POST",
+      body: "x".repeat(70_000),
+      headers: { ...large.headers, "content-type": "text/plain" },
+    });
+  t.equal((await post()).status, 200);
+  const { channel } = await record(idIn(large.payload));
+  t.match(channel, { charged: "2000", last: undefined });
+  t.equal(requiredOf(await post()).error, wrong("cumulative_amount_mismatch"));
+});
+
 t.test("who cannot sign for the payer learns nothing of its channel", async (t) => {
   const payer = await channelPayer(chain);
   await payer.pay(url);
@@ -451,6 +496,81 @@ t.test("a store in memory warns, and is claimed to the end when the app closes",
   await payer.pay(`${own.origin}/words`);
   await own.app.close();
   t.equal(await chain.usdcOf(own.payTo), 1_000n);
+});
+
+t.test("the facilitator signs for a merchant that has no key of its own", async (t) => {
+  const owner = await signIn(our, merchant);
+  const made = await send(our, owner, "POST", "/api/merchant/keys", { label: "shop" });
+  const headers = { Authorization: `Bearer ${String(made.body["apiKey"])}` };
+  const delegated = await openChannelShop(t, chain, {
+    facilitator: new HTTPFacilitatorClient({
+      url: facilitator,
+      createAuthHeaders: async () => ({ verify: headers, settle: headers, supported: headers }),
+    }),
+    store: new OneProcessChannelStore(),
+    authorizer: null,
+    payTo: merchant.address,
+  });
+  const target = `${delegated.origin}/words`;
+  const payer = await channelPayer(chain);
+  t.equal((await payer.pay(target)).status, 200);
+  const { config } = await payer.proof(target);
+  t.equal(config.receiverAuthorizer, privateKeyToAccount(ours).address);
+  t.match(await payer.refund(target), { success: true, amount: String(DEPOSIT - PRICE) });
+  await payer.pay(target);
+  await delegated.app.cashier.claims?.claim();
+  t.equal(await chain.usdcOf(merchant.address), 2_000n);
+});
+
+t.test("a tool of an MCP server is sold through a channel", async (t) => {
+  const charges = cashier({
+    facilitator,
+    networks: [`eip155:${chain.chainId}`],
+    payTo,
+    channels: { store, receiverAuthorizer: authorizer },
+  });
+  let runs = 0;
+  const tool = paidTool(
+    charges,
+    { name: "joke", price: { channel: "0.001" } },
+    async (_receipt, { topic }: { topic: string }) => {
+      runs += 1;
+      if (topic === "none") throw new Error("no joke");
+      return { content: [{ type: "text" as const, text: `${topic} ${runs}` }] };
+    },
+  );
+  // The SDK passes its context last.
+  const withContext = tool as (...args: unknown[]) => Promise<unknown>;
+  interface Called {
+    isError?: boolean;
+    content: { text: string }[];
+    structuredContent?: Record<string, unknown>;
+    _meta?: Record<string, unknown>;
+  }
+  const call = async (topic: string, payment?: PaymentPayload) =>
+    (await withContext({ topic }, { _meta: { "x402/payment": payment } })) as Called;
+  const payer = await channelPayer(chain);
+  const required = async () => (await call("a")).structuredContent as unknown as PaymentRequired;
+  const receipt = ({ _meta }: Called) => _meta?.["x402/payment-response"] as SettleResponse;
+
+  const proof = await payer.signs(await required());
+  const failed = await call("none", proof);
+  t.match(failed, { isError: true, content: [{ text: "no joke" }] });
+  t.match(receipt(failed), { success: true, extra: { chargedAmount: "0" } });
+  const paid = await call("cats", proof);
+  t.match(paid, { isError: undefined, content: [{ text: "cats 2" }] });
+  t.match(receipt(paid), { success: true, extra: { chargedAmount: "1000" } });
+  t.same(await call("cats", proof), paid, "the same result to the same voucher");
+  t.equal(runs, 2);
+  const other = await call("dogs", proof);
+  t.match(other, {
+    isError: true,
+    structuredContent: {
+      error: wrong("cumulative_amount_mismatch"),
+      accepts: [{ extra: { channelState: { chargedCumulativeAmount: "1000" } } }],
+    },
+  });
+  t.match((await record(idIn(proof))).channel, { charged: "1000" });
 });
 
 t.test("mistakes in the options are found at the start", async (t) => {

@@ -56,7 +56,7 @@ app.get("/words", { config: { paywall: { price: { channel: "0.001" } } } }, asyn
   return { words: 3, by: process.pid };
 });
 app.post("/die", async (request) => {
-  dieAt = String((request.query as { at: string }).at);
+  dieAt = (request.query as { at: string }).at;
   return {};
 });
 app.post("/claim", async () => {

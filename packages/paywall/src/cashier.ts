@@ -35,13 +35,8 @@ import {
 } from "./answers.ts";
 import { ChannelClaims } from "./channel-claims.ts";
 import { ChannelFacilitator } from "./channel-facilitator.ts";
-import {
-  ChannelCharges,
-  channelScheme,
-  channelSettings,
-  type ChannelOptions,
-  type NotCovered,
-} from "./channels.ts";
+import { channelScheme, channelSettings, type ChannelOptions } from "./channel-settings.ts";
+import { ChannelCharges, type NotCovered } from "./channels.ts";
 import { payloadForFacilitator, discovery, sponsoringFor } from "./extensions.ts";
 import { Meter, type Metered } from "./meter.ts";
 import { MppCharges, type MppOptions } from "./mpp.ts";

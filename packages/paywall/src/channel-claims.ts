@@ -11,7 +11,7 @@ import {
   type ChannelStore,
   type StoredChannel,
 } from "./channel-store.ts";
-import type { ChannelSettings } from "./channels.ts";
+import type { ChannelSettings } from "./channel-settings.ts";
 import { claimBatchOf, reason, type ChannelConfig } from "./voucher.ts";
 
 interface ClaimDeps {

@@ -38,8 +38,8 @@ export interface Channel {
 export interface LastCharge {
   ceiling: string;
   signature: Hex;
-  /** The key of the resource. */
-  resource: string;
+  /** A hash of it. */
+  request: string;
   amount: string;
   settlement: SettleResponse;
   response: Omit<KeptResponse, "payload"> & { text?: string; base64?: string };

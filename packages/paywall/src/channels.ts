@@ -3,10 +3,8 @@
  * request; the seller adds up what it charged, and claims it later (channel-claims.ts). One request at a time for each
  * channel. The charge and the response to it are stored in one step before the response is sent.
  */
-import { randomUUID } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import type { PaymentRequirements, SettleResponse } from "@x402/core/types";
-import type { Address, Hex } from "viem";
-import { durationMs } from "./again.ts";
 import {
   notSettled,
   refused,
@@ -15,7 +13,7 @@ import {
   type Refused,
   type Settled,
 } from "./answers.ts";
-import { ChannelClaims } from "./channel-claims.ts";
+import type { ChannelClaims } from "./channel-claims.ts";
 import { readState, voucherPayload, type ChannelFacilitator } from "./channel-facilitator.ts";
 import {
   unclaimedOf,
@@ -25,15 +23,11 @@ import {
   type LastCharge,
   type StoredChannel,
 } from "./channel-store.ts";
+import type { ChannelSettings } from "./channel-settings.ts";
 import type { Metered } from "./meter.ts";
-import { parsePayable } from "./money.ts";
-import type { PaymentNetwork } from "./networks.ts";
 import type { PresentedPayment } from "./resource.ts";
-import type { PaywallScheme } from "./scheme.ts";
 import {
-  CHANNEL_SCHEME,
   claimBatchOf,
-  isAddress,
   isSigned,
   NO_ADDRESS,
   readUint128,
@@ -43,96 +37,6 @@ import {
   whyNotForTerms,
   type Voucher,
 } from "./voucher.ts";
-
-/** The key that signs claims and refunds of the seller's channels: a viem account, for example. */
-export interface ReceiverAuthorizer {
-  readonly address: Address;
-  signTypedData(typedData: never): Promise<Hex>;
-}
-
-export interface ChannelOptions {
-  /** `PostgresChannelStore`, or `OneProcessChannelStore` where charges may be lost at a restart. */
-  store: ChannelStore;
-  /**
-   * Signs claims and refunds. A channel names it for good, so keep its key until every channel is empty. Without it the
-   * facilitator's is used, if it announces one.
-   */
-  receiverAuthorizer?: ReceiverAuthorizer | undefined;
-  /** How long a payer that takes its deposit back has to wait: "15m" to "30d". Default "1d". */
-  withdrawDelay?: string;
-  /** The longest time that a charge waits to be claimed. At most a third of the delay. Default "10m". */
-  claimEvery?: string;
-  /** USDC: a channel with more unclaimed charges is claimed at once. Default "1". */
-  claimAbove?: string;
-  /** USDC: the deposit that payers are advised to make. Default: ten times the price. */
-  minDeposit?: string;
-}
-
-/** The options, checked and in the units of the code. */
-export interface ChannelSettings {
-  store: ChannelStore;
-  authorizer: { address: Address; sign: (typedData: object) => Promise<Hex> } | undefined;
-  withdrawDelaySeconds: number;
-  claimEveryMs: number;
-  claimAboveAtomic: bigint;
-  minDepositAtomic: bigint | undefined;
-}
-
-const MIN_DELAY_MS = 900_000;
-const MAX_DELAY_MS = 2_592_000_000;
-/** By default, and in the protocol's own server. */
-const DEPOSITED_REQUESTS = 10n;
-
-export function channelSettings(options: ChannelOptions): ChannelSettings {
-  const { store, receiverAuthorizer, withdrawDelay = "1d", claimEvery = "10m" } = options;
-  const delayMs = durationMs(withdrawDelay, "channels.withdrawDelay");
-  if (delayMs < MIN_DELAY_MS || delayMs > MAX_DELAY_MS)
-    throw new Error('the paywall\'s "channels.withdrawDelay" must be from "15m" to "30d"');
-  const claimEveryMs = durationMs(claimEvery, "channels.claimEvery");
-  if (claimEveryMs * 3 > delayMs)
-    throw new Error(
-      'the paywall\'s "channels.claimEvery" must be at most a third of "channels.withdrawDelay": a payer gets back what is not claimed by then',
-    );
-  const atomic = (name: "claimAbove" | "minDeposit", text: string): bigint => {
-    const parsed = parsePayable(text);
-    if (!parsed.ok) throw new Error(`the paywall's "channels.${name}" ${parsed.reason}`);
-    return parsed.atomic;
-  };
-  return {
-    store,
-    authorizer: receiverAuthorizer && {
-      address: receiverAuthorizer.address,
-      sign: (typedData) => receiverAuthorizer.signTypedData(typedData as never),
-    },
-    withdrawDelaySeconds: delayMs / 1_000,
-    claimEveryMs,
-    claimAboveAtomic: atomic("claimAbove", options.claimAbove ?? "1"),
-    minDepositAtomic:
-      options.minDeposit === undefined ? undefined : atomic("minDeposit", options.minDeposit),
-  };
-}
-
-/** The scheme's part of the terms. */
-export function channelScheme(settings: ChannelSettings): PaywallScheme {
-  const { authorizer, withdrawDelaySeconds, minDepositAtomic } = settings;
-  return {
-    name: CHANNEL_SCHEME,
-    transferMethod: "eip3009",
-    isMetered: true,
-    requirementExtra: ({ usdc }: PaymentNetwork) => ({ name: usdc.name, version: usdc.version }),
-    announcedExtra: ({ amount }, { receiverAuthorizer }) => {
-      const named = authorizer?.address ?? receiverAuthorizer;
-      if (typeof named !== "string" || !isAddress(named) || named === NO_ADDRESS) return undefined;
-      const price = BigInt(amount);
-      const least = minDepositAtomic ?? price * DEPOSITED_REQUESTS;
-      return {
-        receiverAuthorizer: named,
-        withdrawDelay: withdrawDelaySeconds,
-        minDeposit: (least > price ? least : price).toString(),
-      };
-    },
-  };
-}
 
 /** A refusal with a new request to pay. `state` corrects a payer whose record of the channel differs. */
 export interface NotCovered {
@@ -264,7 +168,7 @@ export class ChannelCharges {
         await work.end();
         throw new RangeError("the charge is more than the payer signed for");
       }
-      const charge = { amount, voucher, response, resource: payment.resourceKey };
+      const charge = { amount, voucher, response, request: requestKeyOf(payment) };
       const settlement = await work.charge(charge, (channel) =>
         settlementOf(channel, { amount, deposit }),
       );
@@ -311,7 +215,7 @@ export class ChannelCharges {
       last.untilMs > Date.now() &&
       last.ceiling === voucher.ceiling.toString() &&
       last.signature === voucher.signature &&
-      last.resource === payment.resourceKey &&
+      last.request === requestKeyOf(payment) &&
       voucher.type !== "refund";
     if (isLost) return this.#again(last, payment);
     return {
@@ -419,7 +323,7 @@ interface Charge {
   amount: bigint;
   voucher: Voucher;
   response: KeptResponse | undefined;
-  resource: string;
+  request: string;
 }
 
 /** The request that has the channel to itself, until its time is over. */
@@ -447,7 +351,7 @@ class ChannelRequest {
 
   /** Undefined where the time was over and another request has begun: nothing is charged. */
   async charge(
-    { amount, voucher, response, resource }: Charge,
+    { amount, voucher, response, request }: Charge,
     settlementOf: (channel: Channel) => SettleResponse,
   ): Promise<SettleResponse | undefined> {
     let settlement: SettleResponse | undefined;
@@ -463,7 +367,7 @@ class ChannelRequest {
       const kept = response && storable(response);
       if (kept) {
         const untilMs = Date.now() + KEPT_MS;
-        const paid = { ...channel.voucher, resource, amount: amount.toString() };
+        const paid = { ...channel.voucher, request, amount: amount.toString() };
         channel.last = { ...paid, settlement, response: kept, untilMs };
       }
       return channel;
@@ -479,8 +383,9 @@ class ChannelRequest {
   async #finish(change: (channel: Channel) => Channel): Promise<boolean> {
     const { state, stateReadMs } = this.channel;
     for (;;) {
-      const { last, request, ...before } = this.#held.channel;
+      const { request, ...before } = this.#held.channel;
       if (request?.id !== this.#id) return false;
+      delete before.last;
       const channel = change({ ...before, usedMs: Date.now() });
       if (unclaimedOf(channel) <= 0n) delete channel.unclaimedSinceMs;
       if (await this.#store.save(channel, this.#held.version)) {
@@ -555,6 +460,23 @@ function settlementOf(
   const extra = { chargedAmount: amount.toString(), channelState: channelStateOf(channel) };
   return { ...base, extra };
 }
+
+/** Of two requests with one voucher, the second gets the response to the first only if they are the same. */
+function requestKeyOf({ resourceKey, request: { body } }: PresentedPayment): string {
+  const hash = createHash("sha256").update(resourceKey).update("\n");
+  if (body === undefined || body === null) return hash.digest("base64url");
+  if (typeof body === "string" || body instanceof Uint8Array)
+    return hash.update(body).digest("base64url");
+  // What can be read only once is not compared.
+  return isPlain(body) ? hash.update(JSON.stringify(body)).digest("base64url") : randomUUID();
+}
+
+/** JSON, at any depth. */
+const isPlain = (value: unknown): boolean =>
+  typeof value === "object" && value !== null
+    ? [Object.prototype, Array.prototype, null].includes(Object.getPrototypeOf(value)) &&
+      Object.values(value).every(isPlain)
+    : typeof value !== "function";
 
 function storable({ payload, ...kept }: KeptResponse): LastCharge["response"] | undefined {
   if (Buffer.byteLength(payload) > MAX_KEPT_BYTES) return undefined;

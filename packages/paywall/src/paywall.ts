@@ -74,7 +74,7 @@ export {
   type Query,
   type StoredChannel,
 } from "./channel-store.ts";
-export type { ChannelOptions, ReceiverAuthorizer } from "./channels.ts";
+export type { ChannelOptions, ReceiverAuthorizer } from "./channel-settings.ts";
 export { Cashier, cashier, type CashierOptions, type Charge } from "./cashier.ts";
 export type { MppOptions } from "./mpp.ts";
 export { PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
@@ -236,6 +236,7 @@ function paidRequest(
     url: `${origin}${request.url}`,
     path: request.url.split("?", 1)[0] ?? "/",
     route: request.routeOptions.config.paidRoute,
+    body: request.body,
     headers: request.headers,
   };
 }

@@ -51,6 +51,8 @@ export interface PaidRequest {
   path: string;
   /** The matched route, where several routes could answer the same URL. */
   route?: string | undefined;
+  /** Parsed or not. A response through a channel is sent again only to a request with the same body. */
+  body?: unknown;
   headers: Record<string, string | string[] | undefined>;
 }
 
