@@ -49,6 +49,7 @@ if (SELLER === "ours") {
     setSettlementOverrides(response, { amount: CHARGED.toString() });
     response.json({ answer: 42 });
   });
-  app.listen(Number(PORT), "127.0.0.1");
+  // Its default of five seconds ends connections of slow clients.
+  app.listen(Number(PORT), "127.0.0.1").keepAliveTimeout = 60_000;
 }
 process.on("SIGTERM", () => process.exit(0));

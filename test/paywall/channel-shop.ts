@@ -87,6 +87,13 @@ export async function openChannelShop(
   return { ...shop, payTo, worked, gate };
 }
 
+/** Reads the response to its end, so that its connection is not left open. */
+export const get: typeof fetch = async (input, init) => {
+  const answer = await fetch(input, init);
+  const { status, headers } = answer;
+  return new Response(await answer.arrayBuffer(), { status, headers });
+};
+
 /** A stock client with its own record of its channel; `forget` is what a client does that lost it. */
 export async function channelPayer(chain: TestChain, account = newAccount(), usdc = 1_000_000n) {
   if (usdc > 0n) await chain.mint(account.address, usdc);
@@ -98,11 +105,11 @@ export async function channelPayer(chain: TestChain, account = newAccount(), usd
     const client = new x402Client().register(network, scheme).setSpendControls({
       allowedAssets: [{ network, asset: chain.usdc, maxAmountPerPayment: "1000000" }],
     });
-    return { scheme, client, pay: wrapFetchWithPayment(fetch, client) };
+    return { scheme, client, pay: wrapFetchWithPayment(get, client) };
   };
   let current = made();
   const proof = async (url: string) => {
-    const required = requiredOf(await fetch(url));
+    const required = requiredOf(await get(url));
     const payload = await current.client.createPaymentPayload(required);
     const headers = new x402HTTPClient(current.client).encodePaymentSignatureHeader(payload);
     return { payload, headers, config: payload.payload["channelConfig"] as ChannelConfig };
@@ -123,7 +130,7 @@ export async function channelPayer(chain: TestChain, account = newAccount(), usd
       );
     },
     refund: (url: string, amount?: string) =>
-      current.scheme.refund(url, amount === undefined ? {} : { amount }),
+      current.scheme.refund(url, { fetch: get, ...(amount !== undefined && { amount }) }),
     forget: () => void (current = made()),
   };
 }

@@ -11,7 +11,7 @@ import { testApp } from "../helpers/app.ts";
 import { childScript } from "../helpers/child-script.ts";
 import { isFullTier } from "../helpers/tier.ts";
 import { until } from "../helpers/until.ts";
-import { channelPayer, DEPOSIT, onChain, receiptOf, requiredOf } from "./channel-shop.ts";
+import { channelPayer, DEPOSIT, get, onChain, receiptOf, requiredOf } from "./channel-shop.ts";
 import { newAccount } from "./shop.ts";
 
 const { chain, baseUrl, database } = await testApp(t, { listen: true });
@@ -49,7 +49,7 @@ const url = `${origin}/words`;
 let shop = await start(port);
 
 const post = async (target: string) => {
-  const answer = await fetch(target, { method: "POST" });
+  const answer = await get(target, { method: "POST" });
   if (answer.status !== 200) throw new Error(await answer.text());
 };
 /** The process kills itself at this point of the request. Then the next one begins. */
@@ -79,10 +79,10 @@ t.test("killed after the charge was stored: the same voucher gets the response",
   const payer = await channelPayer(chain);
   t.equal((await payer.pay(url)).status, 200);
   const proof = await payer.proof(url);
-  const pid = await killedAt("ended", t, () => fetch(url, { headers: proof.headers }));
+  const pid = await killedAt("ended", t, () => get(url, { headers: proof.headers }));
   t.equal(await chargedIn(idOf(proof)), "2000");
 
-  const again = await fetch(url, { headers: proof.headers });
+  const again = await get(url, { headers: proof.headers });
   t.equal(again.status, 200);
   t.match(await again.json(), { words: 3, by: pid }, "the work is not done again");
   t.match(receiptOf(again), {
@@ -104,13 +104,13 @@ t.test(
     const payer = await channelPayer(chain);
     await payer.pay(url);
     const proof = await payer.proof(url);
-    await killedAt("working", t, () => fetch(url, { headers: proof.headers }));
+    await killedAt("working", t, () => get(url, { headers: proof.headers }));
 
-    const busy = await fetch(url, { headers: proof.headers });
+    const busy = await get(url, { headers: proof.headers });
     t.equal(requiredOf(busy).error, "invalid_batch_settlement_evm_channel_busy");
     const heldMs = (await twoMinutesLater(idOf(proof))) - Date.now();
     t.ok(heldMs > 0 && heldMs <= 120_000);
-    t.equal((await fetch(url, { headers: proof.headers })).status, 200);
+    t.equal((await get(url, { headers: proof.headers })).status, 200);
     t.equal(await chargedIn(idOf(proof)), "2000");
   },
 );
@@ -118,10 +118,10 @@ t.test(
 t.test("killed after the deposit: it is not made twice", inFullTier, async (t) => {
   const payer = await channelPayer(chain);
   const proof = await payer.proof(url);
-  await killedAt("deposit sent", t, () => fetch(url, { headers: proof.headers }));
+  await killedAt("deposit sent", t, () => get(url, { headers: proof.headers }));
   t.same(await onChain(chain, idOf(proof)), { balance: DEPOSIT, claimed: 0n });
   await twoMinutesLater(idOf(proof));
-  const answer = await fetch(url, { headers: proof.headers });
+  const answer = await get(url, { headers: proof.headers });
   t.equal(answer.status, 200);
   t.match(receiptOf(answer), { extra: { chargedAmount: "1000" } });
   t.same(await onChain(chain, idOf(proof)), { balance: DEPOSIT, claimed: 0n });
@@ -161,7 +161,7 @@ t.test("two processes share a channel, also at the same time", async (t) => {
   // The same voucher at both: one of them does the work for it.
   const answers = await Promise.all(
     Array.from({ length: 10 }, (_, nth) =>
-      fetch(nth % 2 === 0 ? url : `${other}/words`, { headers: proof.headers }),
+      get(nth % 2 === 0 ? url : `${other}/words`, { headers: proof.headers }),
     ),
   );
   const served = answers.filter(({ status }) => status === 200);

@@ -17,6 +17,7 @@ import { until } from "../helpers/until.ts";
 import { send } from "../merchants/world.ts";
 import {
   channelPayer,
+  get,
   DEPOSIT,
   onChain,
   openChannelShop,
@@ -57,7 +58,7 @@ const idIn = (payload: PaymentPayload) =>
   (payload.payload["voucher"] as { channelId: Hex }).channelId;
 
 t.test("one 402 offers the channel first, and what else the route takes", async (t) => {
-  const answer = await fetch(url);
+  const answer = await get(url);
   t.equal(answer.status, 402);
   t.match(requiredOf(answer).accepts, [
     {
@@ -77,7 +78,7 @@ t.test("one 402 offers the channel first, and what else the route takes", async 
   t.match(answer.headers.get("www-authenticate"), /^Payment /);
   t.match(((await answer.json()) as { accepts: object[] }).accepts, [{ scheme: "exact" }]);
   t.notMatch(
-    JSON.stringify(requiredOf(await fetch(`${origin}/plain`))),
+    JSON.stringify(requiredOf(await get(`${origin}/plain`))),
     "batch-settlement",
     "only where it is asked for",
   );
@@ -85,7 +86,7 @@ t.test("one 402 offers the channel first, and what else the route takes", async 
   const before = await chain.usdcOf(payTo);
   const payer = newAccount();
   await chain.mint(payer.address, 10_000n);
-  const paid = await wrapFetchWithPayment(fetch, stockPayer(chain, payer))(`${url}?used=1`);
+  const paid = await wrapFetchWithPayment(get, stockPayer(chain, payer))(`${url}?used=1`);
   t.equal(paid.status, 200, "a client without channels pays the fixed price");
   t.equal((await chain.usdcOf(payTo)) - before, 2_000n);
 });
@@ -213,9 +214,9 @@ t.test("one request at a time for each channel", async (t) => {
   let open = () => {};
   gate.opens = new Promise((resolve) => (open = resolve));
   const done = worked.length;
-  const first = fetch(url, { headers });
+  const first = get(url, { headers });
   await until(() => worked.length > done);
-  const second = await fetch(url, { headers });
+  const second = await get(url, { headers });
   t.equal(second.status, 402);
   t.equal(requiredOf(second).error, wrong("channel_busy"));
   open();
@@ -232,14 +233,14 @@ t.test("a request that takes too long frees the channel, and is not charged", as
   let open = () => {};
   gate.opens = new Promise((resolve) => (open = resolve));
   const done = worked.length;
-  const slow = fetch(`${url}?text=slow`, { headers });
+  const slow = get(`${url}?text=slow`, { headers });
   await until(() => worked.length > done);
   const { channel, version } = await record(idIn(payload));
   t.ok((channel.request?.untilMs ?? 0) <= Date.now() + 120_000, "not longer than the route allows");
   const over = { id: channel.request?.id ?? "", untilMs: 0 };
   t.ok(await store.save({ ...channel, request: over }, version));
   gate.opens = undefined;
-  const quick = await fetch(`${url}?text=quick`, { headers });
+  const quick = await get(`${url}?text=quick`, { headers });
   open();
   const answers = [quick, await slow];
   t.same(
@@ -257,8 +258,8 @@ t.test("a request that takes too long frees the channel, and is not charged", as
 t.test("a lost response is sent again for the same voucher, and charged once", async (t) => {
   const payer = await channelPayer(chain);
   const deposit = await payer.proof(url);
-  const first = await fetch(url, { headers: deposit.headers });
-  const again = await fetch(url, { headers: deposit.headers });
+  const first = await get(url, { headers: deposit.headers });
+  const again = await get(url, { headers: deposit.headers });
   t.same(await again.json(), await first.json(), "the deposit's");
   t.same(receiptOf(again), receiptOf(first));
   await payer.learn(deposit, again);
@@ -266,7 +267,7 @@ t.test("a lost response is sent again for the same voucher, and charged once", a
   const done = worked.length;
   const lost = await payer.proof(url);
   const answers: Response[] = [];
-  for (let nth = 0; nth < 3; nth += 1) answers.push(await fetch(url, { headers: lost.headers }));
+  for (let nth = 0; nth < 3; nth += 1) answers.push(await get(url, { headers: lost.headers }));
   t.same(
     answers.map(({ status }) => status),
     [200, 200, 200],
@@ -277,7 +278,7 @@ t.test("a lost response is sent again for the same voucher, and charged once", a
   t.same(receiptOf(answers[2] as Response), receiptOf(answers[0] as Response));
   t.match((await record(idIn(lost.payload))).channel, { charged: "2000" });
 
-  const elsewhere = await fetch(`${url}?text=other`, { headers: lost.headers });
+  const elsewhere = await get(`${url}?text=other`, { headers: lost.headers });
   t.equal(elsewhere.status, 402, "not for another request");
   t.match(requiredOf(elsewhere), {
     error: wrong("cumulative_amount_mismatch"),
@@ -292,7 +293,7 @@ t.test("a lost response is sent again for the same voucher, and charged once", a
   });
   await payer.learn(lost, answers[2] as Response);
   t.equal((await payer.pay(url)).status, 200);
-  const late = await fetch(url, { headers: lost.headers });
+  const late = await get(url, { headers: lost.headers });
   t.equal(late.status, 402, "not after the next charge");
 });
 
@@ -301,7 +302,7 @@ t.test("a lost response goes only to the same request", async (t) => {
   await payer.pay(url);
   const lost = await payer.proof(url);
   const post = (body: string, type = "application/json") =>
-    fetch(url, { method: "POST", body, headers: { ...lost.headers, "content-type": type } });
+    get(url, { method: "POST", body, headers: { ...lost.headers, "content-type": type } });
   t.same(await (await post('{"a":[1,{"b":2}]}')).json(), { got: { a: [1, { b: 2 }] } });
   t.same(await (await post('{ "a": [1, {"b": 2}] }')).json(), { got: { a: [1, { b: 2 }] } });
   for (const [body, type] of [
@@ -321,7 +322,7 @@ t.test("a response that is too large to be kept is charged, and not sent again",
   await payer.pay(url);
   const large = await payer.proof(url);
   const post = () =>
-    fetch(url, {
+    get(url, {
       method: "POST",
       body: "x".repeat(70_000),
       headers: { ...large.headers, "content-type": "text/plain" },
@@ -340,7 +341,7 @@ t.test("who cannot sign for the payer learns nothing of its channel", async (t) 
   const signature = await signVoucher(chain, newAccount(), id, 1_000n);
   const voucher = { channelId: id, maxClaimableAmount: "1000", signature };
   const headers = headersOf({ ...payload, payload: { ...payload.payload, voucher } });
-  const answer = await fetch(url, { headers });
+  const answer = await get(url, { headers });
   t.equal(answer.status, 402);
   t.equal(requiredOf(answer).error, wrong("voucher_signature"));
   t.notMatch(JSON.stringify(requiredOf(answer)), /voucherState|channelState/);
@@ -396,6 +397,17 @@ t.test("bent vouchers are refused before any work", async (t) => {
       { voucher: { ...good, signature: `${good.signature}00` } },
       /voucher_signature/,
     ],
+    // The contract refuses these forms, so they could never be claimed.
+    [
+      "a high s",
+      { voucher: { ...good, signature: withHighS(good.signature) } },
+      /voucher_signature/,
+    ],
+    [
+      "a short recovery id",
+      { voucher: { ...good, signature: good.signature.replace(/1b$/, "00").replace(/1c$/, "01") } },
+      /voucher_signature/,
+    ],
     ["another type", { type: "claim" }, /payload_type/],
     ["a negative ceiling", { voucher: { ...good, maxClaimableAmount: "-1" } }, /invalid_payload/],
     ["a nested ceiling", { voucher: { ...good, maxClaimableAmount: ["3000"] } }, /invalid_payload/],
@@ -403,7 +415,7 @@ t.test("bent vouchers are refused before any work", async (t) => {
   ];
   for (const [name, change, expected] of cases) {
     const bent = { ...payload, payload: { ...payload.payload, ...change } };
-    const answer = await fetch(url, { headers: headersOf(bent) });
+    const answer = await get(url, { headers: headersOf(bent) });
     t.equal(answer.status, 402, name);
     t.match(requiredOf(answer).error, expected, name);
   }
@@ -420,8 +432,8 @@ t.test("a channel for another receiver does not pay here", async (t) => {
   const payer = await channelPayer(chain);
   t.equal((await payer.pay(`${elsewhere.origin}/words`)).status, 200);
   const { payload } = await payer.proof(`${elsewhere.origin}/words`);
-  const [accepted] = requiredOf(await fetch(url)).accepts;
-  const answer = await fetch(url, {
+  const [accepted] = requiredOf(await get(url)).accepts;
+  const answer = await get(url, {
     headers: headersOf({ ...payload, accepted } as PaymentPayload),
   });
   t.equal(answer.status, 402);
@@ -448,6 +460,45 @@ t.test("a refund gives back what is left after all charges, and no more", async 
   t.equal((await payer.pay(url)).status, 200, "a new deposit opens it again");
 });
 
+t.test("a refund that was signed and not seen to happen covers no charge", async (t) => {
+  let signed: Record<string, unknown> | undefined;
+  const remote = new HTTPFacilitatorClient({ url: facilitator });
+  const own = await openChannelShop(t, chain, {
+    facilitator: {
+      getSupported: () => remote.getSupported(),
+      verify: (...sent) => remote.verify(...sent),
+      settle: async (payload, terms) => {
+        if (payload.payload["type"] !== "refund") return remote.settle(payload, terms);
+        signed = payload.payload;
+        const { network } = terms;
+        return { success: false, errorReason: "settlement_pending", transaction: "", network };
+      },
+    },
+    store: new OneProcessChannelStore(),
+  });
+  const target = `${own.origin}/words`;
+  const payer = await channelPayer(chain);
+  await payer.pay(target);
+  const { payload, config } = await payer.proof(target);
+  await t.rejects(payer.refund(target, "48000"), /settlement_pending/);
+  t.equal((await payer.pay(target)).status, 200, "what the refund leaves may be used");
+  const refused = await payer.pay(target);
+  t.equal(refused.status, 402);
+  t.equal(requiredOf(refused).error, wrong("cumulative_exceeds_balance"));
+
+  // The payer sends the signed refund alone, before any claim.
+  const hash = await chain.walletClient(chain.admin).writeContract({
+    address: CHANNELS,
+    abi: CHANNELS_ABI,
+    functionName: "refundWithSignature",
+    args: [config, 48_000n, 0n, signed?.["refundAuthorizerSignature"] as Hex],
+  });
+  await chain.publicClient.waitForTransactionReceipt({ hash });
+  await own.app.cashier.claims?.claim();
+  t.same(await onChain(chain, idIn(payload)), { balance: 2_000n, claimed: 2_000n });
+  t.equal(await chain.usdcOf(own.payTo), 2_000n, "nothing that was charged is lost");
+});
+
 t.test("a withdrawal that begins is claimed at once, and ends new charges", async (t) => {
   const payer = await channelPayer(chain);
   await payer.pay(url);
@@ -467,7 +518,7 @@ t.test("a withdrawal that begins is claimed at once, and ends new charges", asyn
   t.ok(await store.save({ ...channel, stateReadMs: 0 }, version));
   claims().wake();
   await until(async () => (await onChain(chain, id)).claimed === 2_000n);
-  const answer = await fetch(url, { headers });
+  const answer = await get(url, { headers });
   t.equal(answer.status, 402);
   t.match(requiredOf(answer).error, /begun to withdraw/);
   await until(async () => (await record(id)).channel.unclaimedSinceMs === undefined);
@@ -610,4 +661,12 @@ t.test("mistakes in the options are found at the start", async (t) => {
 
 function headersOf(payload: PaymentPayload): Record<string, string> {
   return { "payment-signature": encodePaymentSignatureHeader(payload) };
+}
+
+/** The same signature in its other form. */
+function withHighS(signature: Hex): Hex {
+  const order = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n;
+  const s = order - BigInt(`0x${signature.slice(66, 130)}`);
+  const v = signature.endsWith("1b") ? "1c" : "1b";
+  return `${signature.slice(0, 66)}${s.toString(16).padStart(64, "0")}${v}` as Hex;
 }

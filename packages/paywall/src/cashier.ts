@@ -15,7 +15,6 @@ import type {
   PaymentRequirements,
   SettleResponse,
 } from "@x402/core/types";
-import type { Address } from "viem";
 import { bazaarResourceServerExtension } from "@x402/extensions/bazaar";
 import { RepeatAccess, resourceKeyOf, type VerifyMessage } from "./again.ts";
 import {
@@ -47,7 +46,7 @@ import type { PaymentKind } from "./payment.ts";
 import { priceOf, type PaidRequest, type PaidResource, type PresentedPayment } from "./resource.ts";
 import { EXACT_EIP3009, type PaywallScheme, UPTO } from "./scheme.ts";
 import { OneProcessStore, type PaywallStore } from "./store.ts";
-import { CHANNEL_SCHEME } from "./voucher.ts";
+import { CHANNEL_SCHEME, type Address } from "./voucher.ts";
 
 export type Charge = PaymentRequiredAnswer | Refused | Settled | Metered | PaidEarlier;
 

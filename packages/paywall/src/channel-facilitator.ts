@@ -1,13 +1,12 @@
 /** What the facilitator does for payment channels: it reads their state, and sends deposits, claims, settles and refunds. */
 import type { FacilitatorClient } from "@x402/core/server";
 import { VerifyError, type PaymentRequirements, type SettleResponse } from "@x402/core/types";
-import type { Address } from "viem";
 import { asFault, refusalIn, UNKNOWN_OUTCOME } from "./answers.ts";
 import type { Channel, ChannelState } from "./channel-store.ts";
 import { payloadForFacilitator } from "./extensions.ts";
 import { isRecord } from "./foreign-json.ts";
 import type { PresentedPayment } from "./resource.ts";
-import { CHANNEL_SCHEME, readUint128, type ChannelConfig } from "./voucher.ts";
+import { CHANNEL_SCHEME, readUint128, type Address, type ChannelConfig } from "./voucher.ts";
 
 type Verified = { state: ChannelState } | { reason: string };
 /** Of these the payload and the terms are sent. */

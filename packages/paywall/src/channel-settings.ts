@@ -1,10 +1,9 @@
 /** The seller's options for payment channels, and the scheme's part of the terms. */
-import type { Address, Hex } from "viem";
 import { durationMs } from "./again.ts";
 import type { ChannelStore } from "./channel-store.ts";
 import { parsePayable } from "./money.ts";
 import { EXACT_EIP3009, type PaywallScheme } from "./scheme.ts";
-import { CHANNEL_SCHEME, isAddress, NO_ADDRESS } from "./voucher.ts";
+import { CHANNEL_SCHEME, isAddress, NO_ADDRESS, type Address, type Hex } from "./voucher.ts";
 
 /** The key that signs claims and refunds of the seller's channels: a viem account, for example. */
 export interface ReceiverAuthorizer {

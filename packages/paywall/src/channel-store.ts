@@ -1,7 +1,6 @@
 /** Where a paywall keeps what it has charged to payment channels. A lost record is lost money. */
-import type { Hex } from "viem";
 import type { KeptResponse } from "./answers.ts";
-import type { ChannelConfig } from "./voucher.ts";
+import type { ChannelConfig, Hex } from "./voucher.ts";
 import type { SettleResponse } from "@x402/core/types";
 
 /** The chain's state of a channel, as the facilitator reports it. Amounts are atomic units, as everywhere here. */
@@ -30,6 +29,11 @@ export interface Channel {
   unclaimedSinceMs?: number;
   /** The request in progress. */
   request?: { id: string; untilMs: number };
+  /**
+   * The newest refund that was signed, or requested from the facilitator. Until its nonce is used it may be paid out at any
+   * time, so no charge may rely on this money.
+   */
+  signedRefund?: { nonce: string; amount: string };
   /** The newest charge, for a payer that did not get its response. */
   last?: LastCharge;
   usedMs: number;

@@ -107,10 +107,10 @@ export class ChannelCharges {
       return notCovered(WITHDRAWING);
     }
 
-    const request = {
-      id: randomUUID(),
-      untilMs: Date.now() + terms.maxTimeoutSeconds * 1_000,
-    };
+    // A charge has to be claimed before a withdrawal can end.
+    const seconds = Math.min(terms.maxTimeoutSeconds, voucher.config.withdrawDelay / 3);
+    const request = { id: randomUUID(), untilMs: Date.now() + seconds * 1_000 };
+    const added = isDeposited ? 0n : voucher.deposited;
     let held = stored;
     for (;;) {
       const { network } = terms;
@@ -123,6 +123,8 @@ export class ChannelCharges {
       };
       if (channel.request && channel.request.untilMs > Date.now()) return notCovered(BUSY);
       if (!isExpected(channel)) return this.#answerAgain(channel, voucher, payment);
+      if (voucher.type !== "refund" && voucher.ceiling > coverOf(channel) + added)
+        return notCovered(reason("cumulative_exceeds_balance"));
       // Charges from before a record was lost are known by their claims.
       channel.charged = baseOf(channel).toString();
       // Its ceiling is what was charged, and never above the balance.
@@ -276,6 +278,9 @@ export class ChannelCharges {
       if (amount === undefined || amount === 0n || amount > left)
         return refuse("refund_amount_invalid", `At most ${left} is left in the channel.`);
       const nonce = channel.state.refundNonce;
+      // Recorded first: it may be paid out after any crash or fault.
+      if (!(await work.signs({ nonce, amount })))
+        return refuse("channel_busy", "The request took longer than the payment allows.");
       const row = { id: channel.id, ceiling: String(voucher.ceiling), total: channel.charged };
       const claims = unclaimedOf(channel) > 0n ? [row] : [];
       const { network } = channel;
@@ -349,6 +354,16 @@ class ChannelRequest {
     this.#held = { ...this.#held, channel };
   }
 
+  /** Records a refund that is to be signed. False where another request has begun. */
+  signs({ nonce, amount }: { nonce: string; amount: bigint }): Promise<boolean> {
+    return this.#write((channel) => {
+      const { signedRefund: earlier } = channel;
+      const most = earlier?.nonce === nonce ? BigInt(earlier.amount) : 0n;
+      const signedRefund = { nonce, amount: String(most > amount ? most : amount) };
+      return { ...channel, signedRefund };
+    });
+  }
+
   /** Undefined where the time was over and another request has begun: nothing is charged. */
   async charge(
     { amount, voucher, response, request }: Charge,
@@ -380,13 +395,18 @@ class ChannelRequest {
     await this.#finish((channel) => channel);
   }
 
-  async #finish(change: (channel: Channel) => Channel): Promise<boolean> {
+  #finish(change: (channel: Channel) => Channel): Promise<boolean> {
+    return this.#write((before) => {
+      const { request: _request, last: _last, ...channel } = before;
+      return change(channel);
+    });
+  }
+
+  async #write(change: (channel: Channel) => Channel): Promise<boolean> {
     const { state, stateReadMs } = this.channel;
     for (;;) {
-      const { request, ...before } = this.#held.channel;
-      if (request?.id !== this.#id) return false;
-      delete before.last;
-      const channel = change({ ...before, usedMs: Date.now() });
+      if (this.channel.request?.id !== this.#id) return false;
+      const channel = change({ ...this.channel, usedMs: Date.now() });
       if (unclaimedOf(channel) <= 0n) delete channel.unclaimedSinceMs;
       if (await this.#store.save(channel, this.#held.version)) {
         this.#held = { channel, version: this.#held.version + 1 };
@@ -409,6 +429,12 @@ const notCovered = (why: string): NotCovered => ({ kind: "notCovered", reason: w
 function baseOf({ charged, state }: Pick<Channel, "charged" | "state">): bigint {
   const [stored, claimed] = [BigInt(charged), BigInt(state.totalClaimed)];
   return stored > claimed ? stored : claimed;
+}
+
+/** What vouchers may be signed for: not what a signed refund may still take. */
+function coverOf({ state, signedRefund }: Channel): bigint {
+  const isOpen = signedRefund?.nonce === state.refundNonce;
+  return BigInt(state.balance) - (isOpen ? BigInt(signedRefund.amount) : 0n);
 }
 
 /** Whether the record shows that the channel covers the voucher. */

@@ -12,10 +12,14 @@ import {
   voucherTypes,
 } from "@x402/evm";
 import { computeChannelId } from "@x402/evm/batch-settlement/client";
-import { hashTypedData, recoverAddress, type Address, type Hex } from "viem";
+import { hashTypedData, recoverAddress } from "viem";
 import { isRecord } from "./foreign-json.ts";
 
-export const CHANNEL_SCHEME = BATCH_SETTLEMENT_SCHEME;
+export type Hex = `0x${string}`;
+/** An account. */
+export type Address = Hex;
+
+export const CHANNEL_SCHEME: string = BATCH_SETTLEMENT_SCHEME;
 export const NO_ADDRESS: Address = "0x0000000000000000000000000000000000000000";
 
 /** The channel's terms, which its id is the hash of. */
@@ -41,6 +45,8 @@ export interface Voucher {
   signature: Hex;
   /** Of a refund: undefined for all that is left. */
   amount: unknown;
+  /** Atomic units that come with it. */
+  deposited: bigint;
 }
 
 /** The protocol's reason codes. */
@@ -64,13 +70,14 @@ export function readUint128(text: unknown): bigint | undefined {
 
 /** The payload of a payment; or the reason why it is none. */
 export function readVoucher(payload: Record<string, unknown>): Voucher | string {
-  const { type, channelConfig, voucher, amount } = payload;
+  const { type, channelConfig, voucher, amount, deposit } = payload;
   if (type !== "deposit" && type !== "voucher" && type !== "refund") return reason("payload_type");
   if (!isRecord(voucher) || !isConfig(channelConfig)) return "invalid_payload";
   const { channelId, maxClaimableAmount, signature } = voucher;
   const ceiling = readUint128(maxClaimableAmount);
+  const deposited = type === "deposit" && isRecord(deposit) ? readUint128(deposit["amount"]) : 0n;
   if (typeof channelId !== "string" || !WORD.test(channelId)) return reason("channel_id_invalid");
-  if (ceiling === undefined) return "invalid_payload";
+  if (ceiling === undefined || deposited === undefined) return "invalid_payload";
   if (typeof signature !== "string" || !SIGNATURE.test(signature))
     return reason("voucher_signature");
   const { payer, payerAuthorizer, receiver, receiverAuthorizer, token, withdrawDelay, salt } =
@@ -91,6 +98,7 @@ export function readVoucher(payload: Record<string, unknown>): Voucher | string 
     ceiling,
     signature: signature.toLowerCase() as Hex,
     amount,
+    deposited,
   };
 }
 
@@ -140,11 +148,20 @@ const domainOf = (network: string) =>
     verifyingContract: BATCH_SETTLEMENT_ADDRESS,
   }) as const;
 
+const HALF_ORDER = 0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0n;
+
+/** The contract takes 65 bytes with a low `s` and no other recovery id; another form could never be claimed. */
+const isClaimable = (signature: Hex): boolean =>
+  signature.length === 132 &&
+  BigInt(`0x${signature.slice(66, 130)}`) <= HALF_ORDER &&
+  /1[bc]$/.test(signature);
+
 /** Whether a plain key signed it. Only for channels with a payer's authorizer. */
 export async function isSigned(
   { id, config, ceiling, signature }: Voucher,
   network: string,
 ): Promise<boolean> {
+  if (!isClaimable(signature)) return false;
   const hash = hashTypedData({
     domain: domainOf(network),
     types: voucherTypes,
@@ -152,8 +169,7 @@ export async function isSigned(
     message: { channelId: id, maxClaimableAmount: ceiling },
   });
   const signer = await recoverAddress({ hash, signature }).catch(() => undefined);
-  // The contract takes 65 bytes only.
-  return signature.length === 132 && signer !== undefined && isSame(signer, config.payerAuthorizer);
+  return signer !== undefined && isSame(signer, config.payerAuthorizer);
 }
 
 export interface ClaimRow {
