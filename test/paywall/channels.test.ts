@@ -525,6 +525,56 @@ t.test("a withdrawal that begins is claimed at once, and ends new charges", asyn
   t.match(await payer.refund(url), { success: true, amount: String(DEPOSIT - 2_000n) });
 });
 
+t.test("of many claims a bad one fails alone, and is reported", async (t) => {
+  const rows = new OneProcessChannelStore();
+  const own = await openChannelShop(t, chain, { facilitator, store: rows });
+  const ids: Hex[] = [];
+  for (let nth = 0; nth < 3; nth += 1) {
+    const payer = await channelPayer(chain);
+    await payer.pay(`${own.origin}/words`);
+    ids.push(idIn((await payer.proof(`${own.origin}/words`)).payload));
+  }
+  const bad = await record(ids[1] as Hex, rows);
+  const signature = await signVoucher(chain, newAccount(), bad.channel.id, PRICE);
+  const voucher = { ceiling: String(PRICE), signature };
+  t.ok(await rows.save({ ...bad.channel, voucher }, bad.version));
+  await own.app.cashier.claims?.claim();
+  const claimed = await Promise.all(ids.map(async (id) => (await onChain(chain, id)).claimed));
+  t.same(claimed, [PRICE, 0n, PRICE]);
+  t.equal(await chain.usdcOf(own.payTo), 2n * PRICE);
+  t.match(own.logged.join(""), new RegExp(`claiming from 1 payment channels.*${bad.channel.id}`));
+  t.match(
+    (await rows.unclaimed()).map(({ channel }) => channel.id),
+    [bad.channel.id],
+  );
+});
+
+t.test("a claim that was only reported stays open", async (t) => {
+  const remote = new HTTPFacilitatorClient({ url: facilitator });
+  let isHonest = false;
+  const rows = new OneProcessChannelStore();
+  const own = await openChannelShop(t, chain, {
+    facilitator: {
+      getSupported: () => remote.getSupported(),
+      verify: (...sent) => remote.verify(...sent),
+      settle: async (payload, terms) =>
+        payload.payload["type"] === "claim" && !isHonest
+          ? { success: true, transaction: "0x1", network: terms.network }
+          : remote.settle(payload, terms),
+    },
+    store: rows,
+  });
+  const payer = await channelPayer(chain);
+  await payer.pay(`${own.origin}/words`);
+  await own.app.cashier.claims?.claim();
+  t.equal((await rows.unclaimed()).length, 1);
+  t.match(own.logged.join(""), /a claim that the chain does not show/);
+  isHonest = true;
+  await own.app.cashier.claims?.claim();
+  t.equal((await rows.unclaimed()).length, 0);
+  t.equal(await chain.usdcOf(own.payTo), PRICE);
+});
+
 t.test("more than the set amount is claimed at once", async (t) => {
   const own = await openChannelShop(t, chain, {
     facilitator,

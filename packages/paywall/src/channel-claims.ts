@@ -229,6 +229,11 @@ export class ChannelClaims {
     const found = await this.#deps.facilitator.stateOf(channel).catch(() => undefined);
     const isShown = found && ("state" in found || BEYOND.has(found.reason));
     if (!isShown) return;
+    if ("state" in found && BigInt(found.state.totalClaimed) < BigInt(charged))
+      this.#deps.onFault(
+        new Error("The facilitator reports a claim that the chain does not show."),
+        `claiming from the payment channel ${channel.id}`,
+      );
     await this.#record(channel, (newest) => ({
       ...newest,
       ...("state" in found

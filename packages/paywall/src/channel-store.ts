@@ -62,7 +62,7 @@ export interface ChannelStore {
   find(id: Hex): Promise<StoredChannel | undefined>;
   /** Writes where the stored version is still this one (0: nothing is stored); false where it is not. */
   save(channel: Channel, version: number): Promise<boolean>;
-  /** Channels with charges that are not claimed, the largest first; a limited number. */
+  /** Channels with charges that are not claimed, the largest first; it may be a limited number. */
   unclaimed(): Promise<StoredChannel[]>;
   /** Deletes channels that were not used since, and whose charges are all claimed. */
   forget(unusedSince: Date): Promise<void>;
@@ -95,7 +95,6 @@ export class OneProcessChannelStore implements ChannelStore {
       .map((stored) => ({ stored, amount: unclaimedOf(stored.channel) }))
       .filter(({ amount }) => amount > 0n)
       .toSorted((one, other) => Number(other.amount - one.amount))
-      .slice(0, MOST_UNCLAIMED)
       .map(({ stored }) => structuredClone(stored));
   }
   async forget(unusedSince: Date): Promise<void> {
