@@ -115,7 +115,7 @@ async function library(
 const loadedFrom = (/** @type {string} */ first) => ({
   name: "loaded-from-first",
   setup: (/** @type {import("esbuild").PluginBuild} */ plugin) =>
-    plugin.onResolve({ filter: /^\.\/(cashier|networks)\.ts$/ }, () => ({
+    plugin.onResolve({ filter: /^\.\/(cashier|channel-store|networks)\.ts$/ }, () => ({
       path: first,
       external: true,
     })),

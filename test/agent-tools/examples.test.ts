@@ -121,6 +121,7 @@ const SHOWN_ON = {
   "pay-on-arc.ts": "docs/how-to/sell-with-stock-middleware.md",
   "paid-channels.ts": "docs/how-to/sell-through-payment-channels.md",
   "paid-joke.ts": "docs/how-to/sell-with-our-paywall.md",
+  "paid-through-channel.ts": "docs/how-to/charge-through-channels.md",
 };
 
 t.test("pages show the examples unchanged", async (t) => {

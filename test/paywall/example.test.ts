@@ -10,16 +10,17 @@ import { freePort } from "../../server/local/free-port.ts";
 import { testApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { until } from "../helpers/until.ts";
+import { channelPayer, get, receiptOf } from "./channel-shop.ts";
 import { proofFor, stockClient } from "./stock.ts";
 
-const EXAMPLE = fileURLToPath(new URL("../examples/paid-joke.ts", import.meta.url));
+const example = (name: string) => fileURLToPath(new URL(`../examples/${name}`, import.meta.url));
 
 t.test("a joke is sold once per payment", async (t) => {
   const { chain, baseUrl } = await testApp(t, { listen: true });
   const payer = testAccount(2);
   await chain.mint(payer.address, 1_000_000n);
   const port = await freePort();
-  const program = spawn(process.execPath, ["--import=tsx", EXAMPLE], {
+  const program = spawn(process.execPath, ["--import=tsx", example("paid-joke.ts")], {
     env: { ...process.env, PORT: String(port), FACILITATOR_URL: `${baseUrl}/api/x402` },
     stdio: ["ignore", "inherit", "inherit"],
   });
@@ -49,4 +50,43 @@ t.test("a joke is sold once per payment", async (t) => {
   const answers = await Promise.all(Array.from({ length: 10 }, () => fetch(url, { headers })));
   t.equal(answers.filter(({ status }) => status === 200).length, 1);
   t.equal(answers.filter(({ status }) => status === 402).length, 9);
+});
+
+t.test("words are sold through a channel, also after a restart", async (t) => {
+  const { chain, baseUrl, database } = await testApp(t, { listen: true });
+  const [port, receiver] = [await freePort(), testAccount(6).address];
+  const url = `http://localhost:${port}/words`;
+  const start = async () => {
+    const program = spawn(process.execPath, ["--import=tsx", example("paid-through-channel.ts")], {
+      env: {
+        ...process.env,
+        PORT: String(port),
+        PAY_TO: receiver,
+        AUTHORIZER_KEY: testAccount(7).privateKey,
+        DATABASE_URL: database.url,
+        FACILITATOR_URL: `${baseUrl}/api/x402`,
+      },
+      stdio: ["ignore", "inherit", "inherit"],
+    });
+    const ended = once(program, "exit");
+    t.teardown(async () => {
+      program.kill("SIGKILL");
+      await ended;
+    });
+    const isUp = () =>
+      get(url).then(
+        ({ status }) => status === 402,
+        () => false,
+      );
+    await until(isUp, 20_000);
+    return { program, ended };
+  };
+  const payer = await channelPayer(chain, testAccount(8));
+  const first = await start();
+  t.match(await (await payer.pay(url)).json(), { words: "plain" });
+  first.program.kill("SIGTERM");
+  t.same(await first.ended, [0, null]);
+  await start();
+  const paid = await payer.pay(url);
+  t.match(receiptOf(paid), { extra: { channelState: { chargedCumulativeAmount: "1400" } } });
 });

@@ -42,14 +42,14 @@ const CHALLENGE_MS = 240_000;
 const CLOCK_SKEW_MS = 10_000;
 
 /** Throws where the text is not a duration. */
-export function againMs(options: AgainOptions): number {
-  const [, count, unit] = /^([1-9][0-9]{0,5})([smhd])$/.exec(options.for) ?? [];
+export function durationMs(text: string, name: string): number {
+  const [, count, unit] = /^([1-9][0-9]{0,5})([smhd])$/.exec(text) ?? [];
   if (count === undefined || unit === undefined)
-    throw new Error(
-      `the paywall's "again.for" must be such as "30m", not ${JSON.stringify(options.for)}`,
-    );
+    throw new Error(`the paywall's "${name}" must be such as "30m", not ${JSON.stringify(text)}`);
   return Number(count) * UNITS[unit as keyof typeof UNITS];
 }
+
+export const againMs = (options: AgainOptions): number => durationMs(options.for, "again.for");
 
 export class RepeatAccess {
   readonly #store: PaywallStore;

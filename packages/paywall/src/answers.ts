@@ -46,9 +46,18 @@ export interface SettledPayment {
   headers: Record<string, string>;
 }
 
+/** A response that may be sent again for the same proof. */
+export interface KeptResponse {
+  status: number;
+  headers: Record<string, number | string | string[] | undefined>;
+  payload: string | Buffer;
+}
+
 export interface Settled extends SettledPayment {
   kind: "settled";
   receipt: Receipt;
+  /** The response to this proof: no work is done for it. */
+  kept?: KeptResponse;
   /**
    * Set when an earlier request with this proof did the work, and its payment settled only with this request.
    */

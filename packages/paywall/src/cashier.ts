@@ -32,6 +32,10 @@ import {
   type SettledPayment,
   type PaymentRequiredAnswer,
 } from "./answers.ts";
+import { ChannelClaims } from "./channel-claims.ts";
+import { ChannelFacilitator } from "./channel-facilitator.ts";
+import { channelScheme, channelSettings, type ChannelOptions } from "./channel-settings.ts";
+import { ChannelCharges, type NotCovered } from "./channels.ts";
 import { payloadForFacilitator, discovery, sponsoringFor } from "./extensions.ts";
 import { Meter, type Metered } from "./meter.ts";
 import { MppCharges, type MppOptions } from "./mpp.ts";
@@ -42,6 +46,7 @@ import type { PaymentKind } from "./payment.ts";
 import { priceOf, type PaidRequest, type PaidResource, type PresentedPayment } from "./resource.ts";
 import { EXACT_EIP3009, type PaywallScheme, UPTO } from "./scheme.ts";
 import { OneProcessStore, type PaywallStore } from "./store.ts";
+import { CHANNEL_SCHEME, type Address } from "./voucher.ts";
 
 export type Charge = PaymentRequiredAnswer | Refused | Settled | Metered | PaidEarlier;
 
@@ -61,6 +66,8 @@ interface CashierDeps {
   verifyMessage?: VerifyMessage | undefined;
   /** Also requests payment over MPP (`WWW-Authenticate: Payment`) in the same 402. Off without it. */
   mpp?: MppOptions | undefined;
+  /** Payment channels (`batch-settlement`), for prices with `channel`. Off without it. */
+  channels?: ChannelOptions | undefined;
   /** Reports faults beside a payment that do not affect it. */
   onFault?: (error: unknown, what: string) => void;
 }
@@ -107,11 +114,16 @@ export class Cashier {
   readonly #issuer: ReceiptIssuer | undefined;
   readonly #again: RepeatAccess | undefined;
   readonly #mpp: MppCharges | undefined;
+  readonly #channels: ChannelCharges | undefined;
+  /** Claims what was charged to channels. The Fastify plugin starts and closes it. */
+  readonly claims: ChannelClaims | undefined;
   #ready: Promise<void> | undefined;
 
   constructor(deps: CashierDeps) {
-    const { store, receipts, schemes, networks } = deps;
-    this.#deps = deps;
+    const { store, receipts, networks, onFault = () => undefined } = deps;
+    const settings = deps.channels && channelSettings(deps.channels);
+    const schemes = settings ? [channelScheme(settings), ...deps.schemes] : deps.schemes;
+    this.#deps = { ...deps, schemes };
     this.#server = new x402ResourceServer(deps.facilitator);
     for (const name of new Set(schemes.map((scheme) => scheme.name))) {
       const sameName = schemes.filter((scheme) => scheme.name === name);
@@ -126,6 +138,20 @@ export class Cashier {
     this.#issuer = receipts && new ReceiptIssuer(receipts, deps.onFault);
     this.#mpp = deps.mpp && new MppCharges(deps.mpp);
     this.#again = store && new RepeatAccess(store, deps.verifyMessage);
+    if (!settings) return;
+    const facilitator = new ChannelFacilitator(deps.facilitator);
+    const receiver = deps.payTo as Address;
+    const payees = networks.map(({ id, usdc }) => ({ network: id, receiver, token: usdc.address }));
+    this.claims = new ChannelClaims({ settings, facilitator, payees, onFault });
+    this.#channels = new ChannelCharges({
+      settings,
+      facilitator,
+      claims: this.claims,
+      settled: async (response, amount, payment) => {
+        if (amount !== "0") await this.#remember(payment, response.payer);
+        return this.#settled(response, amount, payment);
+      },
+    });
   }
 
   /** Reads what the facilitator supports; after a failure the next request tries again. */
@@ -179,8 +205,11 @@ export class Cashier {
       return { kind: "again", headers: {}, payer: signIn.payer, network: signIn.network };
     }
     const required = await this.required(resource, request);
-    const refuse = async (error?: string): Promise<PaymentRequiredAnswer> => {
-      const explained = error ? { ...required, error } : required;
+    const refuse = async (
+      error?: string,
+      accepts = required.accepts,
+    ): Promise<PaymentRequiredAnswer> => {
+      const explained = error ? { ...required, accepts, error } : required;
       const answer = paymentRequired(await this.#withOffers(resource, request, explained));
       return this.#mpp?.withChallenges(answer, request) ?? answer;
     };
@@ -200,6 +229,11 @@ export class Cashier {
       required,
       version,
     };
+    if (this.#channels && terms.scheme === CHANNEL_SCHEME) {
+      const charge = await this.#channels.begin(payment, () => beforeSettle("metered"));
+      if (charge.kind !== "notCovered") return charge;
+      return refuse(charge.reason, withState(required.accepts, terms, charge));
+    }
     if (this.#isMaximum(terms)) return this.#meter.begin(payment, () => beforeSettle("metered"));
     await beforeSettle("inAdvance");
     return this.#settlePayment(payment, terms.amount);
@@ -244,6 +278,8 @@ export class Cashier {
       .filter(({ scheme, network }) => {
         const kind = this.#server.getSupportedKind(2, network, scheme.name);
         // A payer cannot sign a maximum without the address of the account that may charge it.
+        if (scheme.announcedExtra)
+          return kind && scheme.announcedExtra({ amount: "1" }, kind.extra ?? {}) !== undefined;
         return kind && (scheme.isMetered !== true || facilitatorOf(kind.extra) !== undefined);
       });
     if (entries.length === 0)
@@ -316,7 +352,7 @@ export class Cashier {
 
   /** `amount` is in atomic units: the fixed price, or the amount used of a maximum. */
   async #settlePayment(payment: PresentedPayment, amount: string): Promise<Settled | Refused> {
-    const { terms, version, resource, request } = payment;
+    const { terms, version, request } = payment;
     const response = await this.#settle(payment, { ...terms, amount });
     if (!response.success) {
       const answer = refused(response, version);
@@ -327,12 +363,18 @@ export class Cashier {
       if (challenge === undefined) return answer;
       return { ...answer, headers: { ...answer.headers, "www-authenticate": challenge } };
     }
-    const { payer } = response;
+    await this.#remember(payment, response.payer);
+    return this.#settled(response, response.amount ?? amount, payment);
+  }
+
+  async #remember(
+    { resource, request, resourceKey }: PresentedPayment,
+    payer: string | undefined,
+  ): Promise<void> {
     if (this.#again && resource.again && payer !== undefined && request.method === "GET")
       await this.#again
-        .recordPayment(payment.resourceKey, payer, resource.again)
+        .recordPayment(resourceKey, payer, resource.again)
         .catch((error: unknown) => this.#deps.onFault?.(error, "remembering who has paid"));
-    return this.#settled(response, amount, payment);
   }
 
   #settled(
@@ -341,7 +383,7 @@ export class Cashier {
     { request, version }: PresentedPayment,
   ): Settled {
     const { payer, transaction, network } = response;
-    const receipt = { payer, transaction, network, amount: response.amount ?? amount };
+    const receipt = { payer, transaction, network, amount };
     const delivered = async (): Promise<SettledPayment> =>
       settledPayment((await this.#issuer?.receipted(response, request.url)) ?? response, version);
     return { kind: "settled", ...settledPayment(response, version), receipt, delivered };
@@ -367,3 +409,13 @@ export class Cashier {
     }
   }
 }
+
+/** The terms of the refused payment, with the state that corrects the payer's record. */
+const withState = (
+  accepts: PaymentRequirements[],
+  terms: PaymentRequirements,
+  { state }: NotCovered,
+): PaymentRequirements[] =>
+  accepts.map((entry) =>
+    entry === terms && state ? { ...entry, extra: { ...entry.extra, ...state } } : entry,
+  );

@@ -6,7 +6,7 @@
  */
 import { decodePaymentResponseHeader, encodePaymentSignatureHeader } from "@x402/core/http";
 import type { PaymentPayload, PaymentRequired, SettleResponse } from "@x402/core/types";
-import type { Receipt, SettledPayment } from "./answers.ts";
+import type { KeptResponse, Receipt, Refused, SettledPayment } from "./answers.ts";
 import type { Cashier } from "./cashier.ts";
 import type { PaidResource } from "./resource.ts";
 import { isRecord } from "./foreign-json.ts";
@@ -14,6 +14,12 @@ import { isRecord } from "./foreign-json.ts";
 export type { Receipt } from "./answers.ts";
 export { Cashier, cashier, type CashierOptions } from "./cashier.ts";
 export type { PaidResource } from "./resource.ts";
+export {
+  OneProcessChannelStore,
+  PostgresChannelStore,
+  type ChannelStore,
+} from "./channel-store.ts";
+export type { ChannelOptions } from "./channel-settings.ts";
 export { PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
 
 /** Names defined by the protocol. */
@@ -27,8 +33,8 @@ export const PAYMENT_REQUIRED_META = "x402/payment-required";
 
 /** For a price that is known before the tool runs. Each call is a new payment. */
 export interface PricedTool extends Omit<PaidResource, "price" | "discoverable" | "again"> {
-  /** USDC as a decimal string. */
-  price: string;
+  /** USDC as a decimal string; or through a payment channel, and `fixed` for clients without channels. */
+  price: string | { channel: string; fixed?: string };
   /** The tool's name, as it is registered. */
   name: string;
   /** The URL of what is sold; `mcp://tool/<name>` by default. */
@@ -52,7 +58,8 @@ export type ToolFailure = {
 };
 
 /**
- * The tool's handler behind a price: it runs after settlement, once per payment. Its arguments are the
+ * The tool's handler behind a price: it runs after settlement, once per payment; through a channel it is charged after it
+ * succeeded. Its arguments are the
  * receipt, then the SDK's own arguments. An error that it throws is returned as a tool result with the
  * receipt. Where the cashier signs receipts, the receipt of a successful call is signed.
  */
@@ -62,19 +69,39 @@ export function paidTool<Args extends unknown[], Result extends object>(
   handler: (receipt: Receipt, ...args: Args) => Result | Promise<Result>,
 ): (...args: Args) => Promise<Result | ToolFailure> {
   return async (...args) => {
-    const paidRequest = { ...request(tool), headers: proofOf(args.at(-1)) };
+    const body = args.slice(0, -1);
+    const paidRequest = { ...request(tool), body, headers: proofOf(args.at(-1)) };
     const charge = await cashier.charge(tool, paidRequest, async () => tool.prepare?.(...args));
     if (charge.kind === "unpaid") return unpaid(charge.required);
-    if (charge.kind !== "settled" && charge.kind !== "refused")
-      throw new Error(`a tool cannot be charged as ${charge.kind}`);
-    const settlement = settlementOf(charge);
-    if (charge.kind === "refused") {
+    if (charge.kind === "again") throw new Error("a tool is not fetched again");
+    const refuse = async (refused: Refused) => {
+      const settlement = settlementOf(refused);
       const why = `Payment settlement failed: ${settlement.errorReason ?? "not settled"}`;
       return withReceipt(unpaid(await cashier.required(tool, request(tool), why)), settlement);
+    };
+    if (charge.kind === "refused") return refuse(charge);
+    if (charge.kind === "metered") {
+      const { payer, network, maximum: amount } = charge;
+      const result = await run(() => handler({ payer, network, amount, transaction: "" }, ...args));
+      if (isFailure(result)) {
+        const headers = await charge.release();
+        return "payment-response" in headers
+          ? withReceipt(result, settlementOf({ headers }))
+          : result;
+      }
+      const kept = { status: 200, headers: {}, payload: JSON.stringify(result) };
+      const outcome = await charge.settle(BigInt(amount), kept);
+      if (outcome.kind === "refused") return refuse(outcome);
+      return withReceipt(result, settlementOf(await outcome.delivered()));
     }
+    const settlement = settlementOf(charge);
+    // The response to an earlier call with this proof was lost; or it asked for a refund.
+    if (charge.kept) return withReceipt(resultIn(charge.kept), settlement) as Result;
     const result = await run(() => handler(charge.receipt, ...args));
-    const isDone = (result as { isError?: unknown }).isError !== true;
-    return withReceipt(result, isDone ? settlementOf(await charge.delivered()) : settlement);
+    return withReceipt(
+      result,
+      isFailure(result) ? settlement : settlementOf(await charge.delivered()),
+    );
   };
 }
 
@@ -108,6 +135,14 @@ const unpaid = (required: PaymentRequired): ToolFailure => ({
   structuredContent: { ...required },
   content: [{ type: "text", text: JSON.stringify(required) }],
 });
+
+const isFailure = (result: object): boolean => (result as { isError?: unknown }).isError === true;
+
+function resultIn({ payload }: KeptResponse): object {
+  const result = JSON.parse(String(payload)) as object;
+  if ("content" in result) return result;
+  return { content: [{ type: "text", text: String(payload) }], structuredContent: result };
+}
 
 const settlementOf = ({ headers }: Pick<SettledPayment, "headers">): SettleResponse =>
   decodePaymentResponseHeader(headers["payment-response"] ?? "");

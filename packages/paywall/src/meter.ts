@@ -2,7 +2,14 @@
  * Payments up to a maximum (scheme `upto`): verified before the work, charged once the amount used is known.
  */
 import type { SettleResponse } from "@x402/core/types";
-import { notSettled, refused, settledPayment, type Refused, type Settled } from "./answers.ts";
+import {
+  notSettled,
+  refused,
+  settledPayment,
+  type KeptResponse,
+  type Refused,
+  type Settled,
+} from "./answers.ts";
 import { isRecord } from "./foreign-json.ts";
 import type { PresentedPayment } from "./resource.ts";
 import { Expiring, type PaywallStore } from "./store.ts";
@@ -17,10 +24,15 @@ export interface Metered {
   maximum: string;
   /** Identifies the payment that pays for the work. */
   proof: string;
-  /** Charges the amount used, in atomic units. For zero nothing is settled. */
-  settle(amount: bigint): Promise<Settled | Refused>;
-  /** Charges nothing: the work failed. */
-  release(): void;
+  /** Charged where the handler sets no amount; undefined: it must set one. */
+  unlessSet?: bigint;
+  /**
+   * Charges the amount used, in atomic units. For zero nothing is settled. `response`: what is sent afterwards, for a
+   * payer that does not get it.
+   */
+  settle(amount: bigint, response?: KeptResponse): Promise<Settled | Refused>;
+  /** Charges nothing: the work failed. Returns headers that report what happened to the payer's money, if anything. */
+  release(): Promise<Record<string, string>>;
 }
 
 interface PaymentActions {
@@ -111,7 +123,20 @@ export class Meter {
       }
     };
     const { network, amount: maximum } = terms;
-    return { kind: "metered", headers: {}, payer, network, maximum, proof, settle, release };
+    const released = async () => {
+      release();
+      return {};
+    };
+    return {
+      kind: "metered",
+      headers: {},
+      payer,
+      network,
+      maximum,
+      proof,
+      settle,
+      release: released,
+    };
   }
 }
 

@@ -65,6 +65,16 @@ declare module "fastify" {
 export const paywall = fp(registerPaywall, { name: "x402-paywall" });
 export type { VerifyMessage } from "./again.ts";
 export type { Receipt } from "./answers.ts";
+export {
+  OneProcessChannelStore,
+  PostgresChannelStore,
+  type Channel,
+  type ChannelState,
+  type ChannelStore,
+  type Query,
+  type StoredChannel,
+} from "./channel-store.ts";
+export type { ChannelOptions, ReceiverAuthorizer } from "./channel-settings.ts";
 export { Cashier, cashier, type CashierOptions, type Charge } from "./cashier.ts";
 export type { MppOptions } from "./mpp.ts";
 export { PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
@@ -77,10 +87,19 @@ export { type MeteredCharge, OneProcessStore, type PaywallStore } from "./store.
 async function registerPaywall(app: FastifyInstance, options: PaywallOptions): Promise<void> {
   const { publicUrl, assetsPath = "/paywall", walletRpcUrl, walletScript, ...known } = options;
   const networks = options.networks.map(networkFacts);
-  const { store, schemes = [EXACT_EIP3009, UPTO] } = options;
+  const { store, channels, schemes = [EXACT_EIP3009, UPTO] } = options;
   const onFault = (err: unknown, what: string) => app.log.error({ err }, what);
   const charges = cashier({ ...known, networks, schemes, onFault });
   app.decorate("cashier", charges);
+  const { claims } = charges;
+  if (claims) {
+    if (options.channels?.store.isDurable === false)
+      app.log.warn(
+        "payment channels are kept in the memory of this process: if it is killed, what is not claimed is lost",
+      );
+    app.addHook("onReady", async () => claims.start());
+    app.addHook("onClose", () => claims.close());
+  }
   app.decorateRequest("payment", undefined);
   serveAssets(app, assetsPath);
   const serving = new Serving(onFault);
@@ -147,7 +166,7 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
     const methods = [route.method].flat();
     const constraints = Object.entries(route.constraints ?? {}).map(String);
     route.config = { ...route.config, paidRoute: [route.url, ...constraints].join(" ") };
-    checkRoute(resource, { schemes, store, methods });
+    checkRoute(resource, { schemes, store, channels, methods });
     // Last of the preHandlers: a caller does not pay for a request that another hook would refuse.
     const hooks = [route.preHandler ?? []].flat();
     if (hooks.includes(takePayment)) return;
@@ -164,13 +183,20 @@ function checkRoute(
   {
     schemes,
     store,
+    channels,
     methods,
-  }: Pick<PaywallOptions, "store"> & {
+  }: Pick<PaywallOptions, "store" | "channels"> & {
     schemes: readonly PaywallScheme[];
     methods: readonly string[];
   },
 ): void {
-  if (!schemes.some((scheme) => (scheme.isMetered ?? false) === isMetered(resource)))
+  const { price } = resource;
+  const isChannel = typeof price !== "string" && price.channel !== undefined;
+  if (isChannel && !channels)
+    throw new Error(
+      "a price with `channel` needs the paywall to have `channels`: see ChannelOptions",
+    );
+  if (!isChannel && !schemes.some((scheme) => (scheme.isMetered ?? false) === isMetered(resource)))
     throw new Error(
       `none of the paywall's schemes supports ${isMetered(resource) ? "charging by use" : "a fixed price"}`,
     );
@@ -210,6 +236,7 @@ function paidRequest(
     url: `${origin}${request.url}`,
     path: request.url.split("?", 1)[0] ?? "/",
     route: request.routeOptions.config.paidRoute,
+    body: request.body,
     headers: request.headers,
   };
 }

@@ -33,6 +33,7 @@ export class UsdcScheme implements SchemeNetworkServer {
    */
   readonly dynamicExtraFields = ["facilitatorAddress"];
   readonly #networks: readonly PaymentNetwork[];
+  readonly #announcedExtra: PaywallScheme["announcedExtra"];
 
   constructor(name: string, alike: readonly PaywallScheme[], networks: readonly PaymentNetwork[]) {
     this.scheme = name;
@@ -44,6 +45,7 @@ export class UsdcScheme implements SchemeNetworkServer {
       }),
     );
     this.#networks = networks;
+    this.#announcedExtra = alike[0]?.announcedExtra;
   }
 
   async parsePrice(price: Price, network: Network): Promise<AssetAmount> {
@@ -62,6 +64,8 @@ export class UsdcScheme implements SchemeNetworkServer {
     requirements: PaymentRequirements,
     { extra }: { extra?: Record<string, unknown> },
   ): Promise<PaymentRequirements> {
+    const announced = this.#announcedExtra?.(requirements, extra ?? {});
+    if (announced) return { ...requirements, extra: { ...requirements.extra, ...announced } };
     const facilitatorAddress = facilitatorOf(extra);
     if (facilitatorAddress === undefined) return requirements;
     return { ...requirements, extra: { ...requirements.extra, facilitatorAddress } };

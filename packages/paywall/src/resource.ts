@@ -1,18 +1,25 @@
 /** What is sold, the request for it, and the proof of payment that came with the request. */
 import type { PaymentPayload, PaymentRequired, PaymentRequirements } from "@x402/core/types";
 import type { ProofVersion } from "./protocol.ts";
+import { CHANNEL_SCHEME } from "./voucher.ts";
 
 /** USDC as a decimal string; or a maximum, where the handler sets the amount that was used. */
-export type RoutePrice =
-  | string
-  | {
-      upTo: string;
-      /**
-       * The price of this request where it is known before the work. Payers that cannot sign a maximum (`exact`,
-       * MPP) pay it in full before the handler runs. Undefined: such payers cannot pay for it.
-       */
-      fixed?: (request: PaidRequest) => string | undefined;
-    };
+export type RoutePrice = string | ({ fixed?: FixedPrice } & (UpTo | ThroughChannel));
+
+/**
+ * The price of this request where it is known before the work. Payers that cannot sign a maximum (`exact`, MPP) pay it in
+ * full before the handler runs. Undefined: such payers cannot pay for it.
+ */
+type FixedPrice = string | ((request: PaidRequest) => string | undefined);
+interface UpTo {
+  upTo: string;
+  channel?: string;
+}
+interface ThroughChannel {
+  /** Through a payment channel: what a request costs, unless the handler charges less. */
+  channel: string;
+  upTo?: string;
+}
 
 export interface PaidResource {
   price: RoutePrice;
@@ -44,6 +51,8 @@ export interface PaidRequest {
   path: string;
   /** The matched route, where several routes could answer the same URL. */
   route?: string | undefined;
+  /** Parsed or not. A response through a channel is sent again only to a request with the same body. */
+  body?: unknown;
   headers: Record<string, string | string[] | undefined>;
 }
 
@@ -67,8 +76,10 @@ export const isMetered = ({ price }: Pick<PaidResource, "price">): boolean =>
 export const priceOf = (
   { price }: Pick<PaidResource, "price">,
   request: PaidRequest,
-  { isMetered: signsMaximum = false }: { isMetered?: boolean },
+  scheme: { name?: string; isMetered?: boolean },
 ): string | undefined => {
-  if (typeof price === "string") return signsMaximum ? undefined : price;
-  return signsMaximum ? price.upTo : price.fixed?.(request);
+  if (typeof price === "string") return scheme.isMetered ? undefined : price;
+  if (scheme.name === CHANNEL_SCHEME) return price.channel;
+  if (scheme.isMetered) return price.upTo;
+  return typeof price.fixed === "function" ? price.fixed(request) : price.fixed;
 };

@@ -15,6 +15,11 @@ export interface PaywallScheme {
   readonly isMetered?: boolean;
   /** `extra` of a payment requirement. */
   requirementExtra(network: PaymentNetwork): Record<string, unknown>;
+  /** More of it, by what the facilitator announces. Undefined: payers lack something, so the scheme is not offered. */
+  readonly announcedExtra?: (
+    requirements: Pick<PaymentRequirements, "amount">,
+    announced: Record<string, unknown>,
+  ) => Record<string, unknown> | undefined;
 }
 
 /** The payer signs a transfer of the token itself; the terms contain the token's EIP-712 domain. */

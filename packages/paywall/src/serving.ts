@@ -4,7 +4,7 @@
  */
 import { Readable } from "node:stream";
 import type { FastifyReply, FastifyRequest, onSendAsyncHookHandler } from "fastify";
-import type { PaidEarlier, Settled } from "./answers.ts";
+import type { KeptResponse, PaidEarlier, Settled } from "./answers.ts";
 import type { Metered } from "./meter.ts";
 import { Expiring } from "./store.ts";
 
@@ -14,12 +14,6 @@ interface PaidResponse {
   charge: PaidCharge;
   /** The names of the headers that were set before the handler ran. */
   before: ReadonlySet<string>;
-}
-
-interface HeldResponse {
-  status: number;
-  headers: Record<string, number | string | string[] | undefined>;
-  payload: string | Buffer;
 }
 
 /**
@@ -34,7 +28,7 @@ const CHARGE_NOT_SET = "the handler did not set the charge; nothing was charged 
 
 export class Serving {
   readonly #paid = new WeakMap<FastifyRequest, PaidResponse>();
-  readonly #held = new Expiring<HeldResponse>();
+  readonly #held = new Expiring<KeptResponse>();
   readonly #onFault: (error: unknown, what: string) => void;
 
   constructor(onFault: (error: unknown, what: string) => void) {
@@ -50,9 +44,12 @@ export class Serving {
     this.#paid.set(request, { charge, before: new Set(Object.keys(reply.getHeaders())) });
     const lateFor = charge.kind === "settled" ? charge.lateFor : undefined;
     const held = lateFor === undefined ? undefined : this.#held.get(lateFor);
-    if (lateFor === undefined || !held) return undefined;
-    this.#held.delete(lateFor);
-    return reply.code(held.status).headers(held.headers).headers(charge.headers).send(held.payload);
+    if (lateFor !== undefined) this.#held.delete(lateFor);
+    const kept = held ?? (charge.kind === "settled" ? charge.kept : undefined);
+    return (
+      kept &&
+      reply.code(kept.status).headers(kept.headers).headers(charge.headers).send(kept.payload)
+    );
   }
 
   readonly end: onSendAsyncHookHandler = async (request, reply, payload: unknown) => {
@@ -74,18 +71,18 @@ export class Serving {
     paid: PaidResponse,
   ): Promise<unknown> {
     if (reply.statusCode >= 400) {
-      charge.release();
+      reply.headers(await charge.release());
       return payload;
     }
-    const used = request.payment?.used;
+    const used = request.payment?.used ?? charge.unlessSet;
     if (used === undefined) {
-      charge.release();
+      await charge.release();
       withdraw(reply, payload, paid);
       throw new Error(`${request.method} ${request.routeOptions.url}: ${CHARGE_NOT_SET}`);
     }
     let outcome;
     try {
-      outcome = await charge.settle(used);
+      outcome = await charge.settle(used, responseOf(reply, payload));
     } catch (error) {
       this.#onFault(error, "the charge may not be settled: the response is withheld");
       this.#hold(charge.proof, reply, payload);
@@ -115,12 +112,18 @@ export class Serving {
   }
 
   #hold(proof: string, reply: FastifyReply, payload: unknown): void {
-    const isText = typeof payload === "string" || Buffer.isBuffer(payload);
-    if (!isText || payload.length > MAX_HELD_BYTES || this.#held.size >= MAX_HELD) return;
-    const answer = { status: reply.statusCode, headers: reply.getHeaders(), payload };
-    this.#held.set(proof, answer, Date.now() + HELD_MS);
+    const response = responseOf(reply, payload);
+    if (!response || response.payload.length > MAX_HELD_BYTES || this.#held.size >= MAX_HELD)
+      return;
+    this.#held.set(proof, response, Date.now() + HELD_MS);
   }
 }
+
+/** Undefined for a stream, which can be read only once. */
+const responseOf = (reply: FastifyReply, payload: unknown): KeptResponse | undefined =>
+  typeof payload === "string" || Buffer.isBuffer(payload)
+    ? { status: reply.statusCode, headers: reply.getHeaders(), payload }
+    : undefined;
 
 /** Nothing of an unpaid response is sent: its body and the headers that the handler set are discarded. */
 function withdraw(reply: FastifyReply, made: unknown, { before }: PaidResponse): void {

@@ -1,12 +1,16 @@
 // Payment channels: the cost of verifying a voucher, and the gas of a channel from its deposit to the receiver's money.
+import { fileURLToPath } from "node:url";
 import { sign } from "../../../server/core/signatures.ts";
 import { voucherDigest } from "../../../server/schemes/batch-settlement/index.ts";
 import { channelWorld, type OpenChannel } from "../../facilitator/channel-bodies.ts";
 import type { Body } from "../../facilitator/payments.ts";
-import type { BenchRow, Server, World } from "../context.ts";
+import { channelPayer } from "../../paywall/channel-shop.ts";
+import type { BenchContext, BenchRow, Figure, Name, Server, World } from "../context.ts";
+import { cpuMsOf } from "../cpu.ts";
 import { load, verifyOutcome } from "../load.ts";
 import { figure, inRounds, timesAsMuch } from "../rounds.ts";
 import { sentBy } from "../sent.ts";
+import { launch } from "../world.ts";
 
 const CHANNELS = 50;
 /** More than the server's cache of signers has entries, so that every signature is verified. */
@@ -52,7 +56,91 @@ async function gasOfChannel(world: World, server: Server): Promise<number> {
   return Number((await sentBy(chain, server.relayers, fromBlock)).gasUsed);
 }
 
+/** A seller with each facilitator: our paywall on Postgres, and the published server with its storage in memory. */
+async function sellersOf(world: World, closers: (() => unknown)[]) {
+  const { chain, servers, databaseUrl } = world;
+  const seller = (name: string, facilitator: Server | undefined) =>
+    launch(
+      {
+        command: [process.execPath, "--import=tsx", SELLER],
+        env: (port) => ({
+          SELLER: name,
+          FACILITATOR: facilitator?.url ?? "",
+          DATABASE_URL: databaseUrl,
+          CHAIN_ID: String(chain.chainId),
+          USDC: chain.usdc,
+          PORT: String(port),
+          NODE_ENV: "production",
+        }),
+        readyPath: "/ready",
+      },
+      closers,
+    );
+  return {
+    ours: await seller("ours", servers.ours),
+    ...(servers.reference && { reference: await seller("reference", servers.reference) }),
+  };
+}
+const SELLER = fileURLToPath(new URL("../channel-seller.ts", import.meta.url));
+
+/** Stock clients, each with a channel of its own, fetch as fast as they can. */
+async function paidFetches(context: BenchContext, channels: number): Promise<Figure[]> {
+  const world = await context.world({ blockTimeSeconds: "auto" });
+  const closers: (() => unknown)[] = [];
+  try {
+    const sellers = await sellersOf(world, closers);
+    const payers: Partial<Record<Name, Awaited<ReturnType<typeof channelPayer>>[]>> = {};
+    for (const name of Object.keys(sellers) as (keyof typeof sellers)[])
+      payers[name] = await Promise.all(
+        Array.from({ length: channels }, async () => {
+          const payer = await channelPayer(world.chain, undefined, 10_000_000n);
+          await payer.pay(`${sellers[name]?.url}/paid`);
+          return payer;
+        }),
+      );
+    const measured = await inRounds({ servers: sellers }, async (name) => {
+      const { url, pid } = sellers[name as keyof typeof sellers] ?? sellers.ours;
+      const cpuBefore = cpuMsOf([pid]);
+      const startMs = performance.now();
+      const untilMs = startMs + DURATION_MS;
+      let count = 0;
+      await Promise.all(
+        (payers[name] ?? []).map(async (payer) => {
+          while (performance.now() < untilMs) {
+            const answer = await payer.pay(`${url}/paid`);
+            if (answer.status !== 200) throw new Error(`${answer.status}: ${await answer.text()}`);
+            await answer.body?.cancel();
+            count += 1;
+          }
+        }),
+      );
+      const seconds = (performance.now() - startMs) / 1_000;
+      return { perSecond: count / seconds, cpuMsEach: (cpuMsOf([pid]) - cpuBefore) / count };
+    });
+    return [
+      figure(measured, {
+        what: "rate",
+        unit: "/s",
+        better: "more",
+        of: ({ perSecond }) => perSecond,
+      }),
+      figure(measured, {
+        what: "the seller's processor each",
+        unit: "ms",
+        better: "less",
+        of: ({ cpuMsEach }) => cpuMsEach,
+      }),
+    ];
+  } finally {
+    for (const close of closers.reverse()) await close();
+  }
+}
+
 export const rows: BenchRow[] = [
+  ...[1, 50].map((channels): BenchRow => ({
+    name: `paid fetches through ${channels} channel${channels === 1 ? "" : "s"}, one at a time in each`,
+    run: (context) => paidFetches(context, channels),
+  })),
   {
     name: "vouchers of 50 channels, 64 in flight",
     async run(context) {
