@@ -12,7 +12,8 @@ import { paywall, PostgresChannelStore } from "../../packages/paywall/src/paywal
 const { SELLER, FACILITATOR = "", DATABASE_URL = "", CHAIN_ID, USDC = "", PORT } = process.env;
 const network = `eip155:${Number(CHAIN_ID)}` as const;
 const authorizer = privateKeyToAccount(generatePrivateKey());
-const payTo = privateKeyToAccount(generatePrivateKey()).address;
+const payTo = (process.env["PAY_TO"] ??
+  privateKeyToAccount(generatePrivateKey()).address) as `0x${string}`;
 const CHARGED = 700n;
 
 if (SELLER === "ours") {

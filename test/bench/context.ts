@@ -41,6 +41,8 @@ export interface Server {
 export interface Launch {
   command: string[];
   env: (port: number) => Record<string, string>;
+  /** Otherwise any free one. */
+  port?: number;
   /** The path that returns 200 as soon as the server is ready. */
   readyPath: string;
 }

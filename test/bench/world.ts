@@ -176,10 +176,10 @@ async function startProxy(target: string, delayMs: number, closers: Closers): Pr
 
 /** Starts it on a free port and waits until it responds. */
 export async function launch(
-  { command, env, readyPath }: Launch,
+  { command, env, port: wanted, readyPath }: Launch,
   closers: Closers,
 ): Promise<{ url: string; pid: number }> {
-  const port = await freePort();
+  const port = wanted ?? (await freePort());
   const url = `http://127.0.0.1:${port}`;
   const pid = await start(command, { env: env(port), ready: `${url}${readyPath}`, closers });
   return { url, pid };

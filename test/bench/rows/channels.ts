@@ -8,7 +8,10 @@ import { channelPayer } from "../../paywall/channel-shop.ts";
 import type { BenchContext, BenchRow, Figure, Name, Server, World } from "../context.ts";
 import { cpuMsOf } from "../cpu.ts";
 import { load, verifyOutcome } from "../load.ts";
-import { figure, inRounds, timesAsMuch } from "../rounds.ts";
+import { figure, inRounds, median, timesAsMuch } from "../rounds.ts";
+import { freePort } from "../../../server/local/free-port.ts";
+import { testAccount } from "../../helpers/chain.ts";
+import { openAgent } from "./x402-fetch.ts";
 import { sentBy } from "../sent.ts";
 import { launch } from "../world.ts";
 
@@ -136,7 +139,98 @@ async function paidFetches(context: BenchContext, channels: number): Promise<Fig
   }
 }
 
+/** Agents with a channel each, and stock clients, fetch from the same seller as fast as they can. */
+async function agentsFetches(context: BenchContext, channels: number): Promise<Figure[]> {
+  const port = await freePort();
+  const url = `http://127.0.0.1:${port}`;
+  const world = await context.world({
+    blockTimeSeconds: "auto",
+    env: { FETCH_PRIVATE_ORIGINS: url, RATE_LIMITS: "fetch=1000000,agent=1000000" },
+  });
+  const { chain, servers, databaseUrl } = world;
+  const closers: (() => unknown)[] = [];
+  try {
+    const payTo = testAccount(901).address;
+    const seller = {
+      SELLER: "ours",
+      PAY_TO: payTo,
+      FACILITATOR: servers.ours.url,
+      DATABASE_URL: databaseUrl,
+      CHAIN_ID: String(chain.chainId),
+      USDC: chain.usdc,
+      NODE_ENV: "production",
+      PORT: String(port),
+    };
+    const command = [process.execPath, "--import=tsx", SELLER];
+    await launch({ command, env: () => seller, port, readyPath: "/ready" }, closers);
+    const rules = { channelHeld: "100", channelDelay: 86_400 };
+    const fetchers: Partial<Record<Name, (() => Promise<Response>)[]>> = {
+      ours: [],
+      reference: [],
+    };
+    for (let count = 0; count < channels; count += 1) {
+      const agent = await openAgent(world, payTo, rules);
+      await chain.mint([agent.walletAddress], 10_000_000n);
+      fetchers.ours?.push(() =>
+        fetch(`${world.ours}/api/agents/x402-fetch`, {
+          method: "POST",
+          headers: { authorization: `Bearer ${agent.apiKey}`, "content-type": "application/json" },
+          body: JSON.stringify({ url: `${url}/paid` }),
+        }),
+      );
+      const payer = await channelPayer(chain, undefined, 10_000_000n);
+      fetchers.reference?.push(() => payer.pay(`${url}/paid`));
+    }
+    const paid = async (one: () => Promise<Response>): Promise<number> => {
+      const startMs = performance.now();
+      const answer = await one();
+      const text = await answer.text();
+      if (answer.status !== 200) throw new Error(`${answer.status}: ${text}`);
+      return performance.now() - startMs;
+    };
+    for (const list of Object.values(fetchers)) for (const one of list) await paid(one);
+    const measured = await inRounds({ servers: fetchers }, async (name) => {
+      const cpuBefore = servers.ours.cpuMs();
+      const startMs = performance.now();
+      const untilMs = startMs + DURATION_MS;
+      const each: number[] = [];
+      await Promise.all(
+        (fetchers[name] ?? []).map(async (one) => {
+          while (performance.now() < untilMs) each.push(await paid(one));
+        }),
+      );
+      const seconds = (performance.now() - startMs) / 1_000;
+      return {
+        perSecond: each.length / seconds,
+        p50Ms: median(each),
+        cpuMsEach: (servers.ours.cpuMs() - cpuBefore) / each.length,
+      };
+    });
+    return [
+      figure(measured, {
+        what: "rate",
+        unit: "/s",
+        better: "more",
+        of: ({ perSecond }) => perSecond,
+      }),
+      figure(measured, { what: "p50", unit: "ms", better: "less", of: ({ p50Ms }) => p50Ms }),
+      figure(measured, {
+        what: "our server's processor each",
+        unit: "ms",
+        better: "less",
+        of: ({ cpuMsEach }) => cpuMsEach,
+      }),
+    ];
+  } finally {
+    for (const close of closers.reverse()) await close();
+  }
+}
+
 export const rows: BenchRow[] = [
+  ...[1, 50].map((channels): BenchRow => ({
+    name: `agents' paid fetches through ${channels} channel${channels === 1 ? "" : "s"}`,
+    run: (context) => agentsFetches(context, channels),
+  })),
   ...[1, 50].map((channels): BenchRow => ({
     name: `paid fetches through ${channels} channel${channels === 1 ? "" : "s"}, one at a time in each`,
     run: (context) => paidFetches(context, channels),

@@ -147,9 +147,10 @@ function paidApi({ chain, servers }: World, payTo: Address): RequestListener {
   return app;
 }
 
-async function openAgent(
+export async function openAgent(
   world: World,
   payTo: Address,
+  rules: object = {},
 ): Promise<{ apiKey: string; walletAddress: Hex }> {
   const account = privateKeyToAccount(generatePrivateKey());
   const origin = world.ours.replace("127.0.0.1", "localhost");
@@ -187,6 +188,7 @@ async function openAgent(
     name: "Bench",
     dailyLimit: "1000",
     allowlist: [payTo],
+    ...rules,
   });
   const { agent, apiKey } = (await created.json()) as {
     agent: { walletAddress: Hex };
