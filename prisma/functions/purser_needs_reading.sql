@@ -4,6 +4,7 @@ CREATE FUNCTION purser_needs_reading(p_owner_id TEXT, p_type TEXT, p_subject_id 
 RETURNS BOOLEAN LANGUAGE sql STABLE AS $$
   SELECT CASE
     WHEN p_type IN ('payment.settled', 'settlement.settled', 'agent.funded') THEN p_data ? 'corrected'
+    WHEN p_type IN ('channel.opened', 'channel.closed') THEN FALSE
     WHEN p_type IN ('approval.granted', 'approval.declined') THEN FALSE
     WHEN p_type IN ('policy.changed', 'key.created', 'key.revoked') THEN NOT EXISTS (
       SELECT 1 FROM owners o WHERE o.id = p_owner_id AND o.address = lower(p_data ->> 'by'))

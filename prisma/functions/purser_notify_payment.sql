@@ -1,6 +1,7 @@
 -- Notifies the owner of an agent's payments: refused, settled, paid but not delivered, and received. Reservations and other
 -- states in between have no notification, and only a paid request can be undelivered. A payment that was reported as settled or
--- received, and was removed by a reorganisation for good, is reported as `payment.failed`.
+-- received, and was removed by a reorganisation for good, is reported as `payment.failed`. A deposit into a payment channel is not
+-- spent: the first one opens the channel. A payment through a channel that the seller did not charge was not paid.
 CREATE FUNCTION purser_notify_payment() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
   v_owner_id TEXT;
@@ -10,7 +11,21 @@ DECLARE
   v_data JSONB;
   v_is_corrected BOOLEAN;
 BEGIN
+  IF NEW.status = 'settled' AND NEW.charged = 0 THEN
+    RETURN NULL;
+  END IF;
   SELECT a.owner_id INTO v_owner_id FROM agents a WHERE a.id = NEW.agent_id;
+  IF NEW.status = 'settled' AND NEW.kind = 'deposit' THEN
+    PERFORM purser_notify(v_owner_id, 'channel.opened', NEW.agent_id, NEW.channel_id, jsonb_strip_nulls(jsonb_build_object(
+        'channelId', NEW.channel_id, 'agentId', NEW.agent_id, 'network', 'eip155:' || NEW.chain_id, 'asset', NEW.asset,
+        'payee', NEW.counterparty, 'amount', purser_usdc(NEW.amount), 'paymentId', NEW.id, 'txHash', NEW.tx_hash,
+        'thirdParty', CASE WHEN NEW.url IS NOT NULL THEN jsonb_build_object('url', left(NEW.url, 2000)) END)))
+     WHERE NOT EXISTS (
+       SELECT 1 FROM payments p
+        WHERE p.agent_id = NEW.agent_id AND p.channel_id = NEW.channel_id AND p.kind = 'deposit' AND p.status = 'settled'
+          AND p.id <> NEW.id);
+    RETURN NULL;
+  END IF;
   -- A refusal in the last fifth of the daily limit also counts as reaching it.
   IF NEW.denial_code = 'daily_limit_exceeded' THEN
     UPDATE agents a SET limit_told = 100, limit_told_at = clock_timestamp()
@@ -40,7 +55,7 @@ BEGIN
     'paymentId', NEW.id, 'agentId', NEW.agent_id, 'kind', NEW.kind, 'status', NEW.status,
     'network', 'eip155:' || NEW.chain_id, 'asset', NEW.asset, 'amount', purser_usdc(NEW.amount),
     CASE WHEN NEW.kind = 'incoming' THEN 'from' ELSE 'payee' END, NEW.counterparty,
-    'txHash', NEW.tx_hash, 'denialCode', NEW.denial_code, 'listingId', NEW.listing_id,
+    'txHash', NEW.tx_hash, 'channelId', NEW.channel_id, 'charged', purser_usdc(NEW.charged), 'denialCode', NEW.denial_code, 'listingId', NEW.listing_id,
     'upstreamStatus', NEW.upstream_status, 'failureCode', NEW.failure_code,
     'corrected', CASE WHEN v_is_corrected THEN TRUE END,
     'thirdParty', NULLIF(jsonb_strip_nulls(jsonb_build_object(

@@ -43,13 +43,31 @@ export const PaymentChannel = Type.Object({
   charged: Described(Amount, "What the seller has charged of that"),
   held: Described(Amount, "In escrow beyond what is signed for"),
   returned: Described(Amount, "Came back to the wallet"),
+  returnsAt: Nullable(
+    Timestamp,
+    "closing: a withdrawal without the seller has begun, and returns the rest then",
+  ),
   createdAt: Timestamp,
   lastUsedAt: Timestamp,
   closedAt: Nullable(Timestamp),
 });
 export type PaymentChannel = Static<typeof PaymentChannel>;
 
-export const PaymentChannelPage = Page(PaymentChannel);
+export const PaymentChannelPage = Type.Object({
+  ...Page(PaymentChannel).properties,
+  total: Type.Object(
+    {
+      channels: Type.Integer(),
+      open: Type.Integer(),
+      balance: Described(Amount, "In escrow"),
+      held: Described(Amount, "Of that, beyond what is signed for"),
+      longestDelaySeconds: Type.Integer({ description: "The longest withdraw delay; 0: none" }),
+    },
+    { description: "Of all channels of the agent that have money and are not closed" },
+  ),
+});
+
+export type PaymentChannelTotal = Static<typeof PaymentChannelPage>["total"];
 
 export const ClosingAnswer = Type.Object({
   closing: Type.Integer({ description: "How many channels were open, and are closing now" }),

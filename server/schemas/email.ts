@@ -19,6 +19,7 @@ export const URGENT_BY_DEFAULT: readonly (typeof NOTIFICATION_TYPES)[number][] =
   "key.created",
   "session.created",
   "withdrawal.settled",
+  "channel.refused",
   "webhook.disabled",
 ];
 

@@ -30,6 +30,9 @@ export const NOTIFICATION_TYPES = [
   "key.revoked",
   "session.created",
   "withdrawal.settled",
+  "channel.opened",
+  "channel.closed",
+  "channel.refused",
   "listing.flagged",
   "settlement.settled",
   "settlement.failed",
@@ -61,6 +64,11 @@ export const NOTIFICATION_MEANINGS: Readonly<Record<NotificationTypeName, string
   "key.revoked": "A key or connection of an agent was revoked.",
   "session.created": "Somebody signed in as the owner.",
   "withdrawal.settled": "A withdrawal that the owner ordered was paid.",
+  "channel.opened": "The first deposit of an agent into a payment channel is on the chain.",
+  "channel.closed":
+    "A payment channel is closed: the seller charged `charged`, and `returned` came back.",
+  "channel.refused":
+    "A seller broke the rules of a payment channel: it is used no more, and is being closed.",
   "listing.flagged": "The endpoint of a listing asks for other terms than the listing has.",
   "settlement.settled":
     "For merchants: a payment to your address settled, named by its `nonce` and `payer`. `corrected` is set if it was reported otherwise before.",

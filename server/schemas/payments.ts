@@ -28,6 +28,7 @@ import {
   Id,
   Policy,
   Digits,
+  Hex32,
   Described,
   OneOf,
 } from "./common.ts";
@@ -110,7 +111,10 @@ const ChannelNeeds = Type.Object(
   },
 );
 
-export const PaymentKind = OneOf(["spend", "x402", "withdrawal", "incoming"]);
+export const PaymentKind = OneOf(
+  ["spend", "x402", "withdrawal", "incoming", "deposit"],
+  "deposit: into a payment channel, which is not spent yet",
+);
 export const PaymentStatus = OneOf(
   ["blocked", "reserved", "submitted", "settled", "voided", "unknown"],
   "reserved and submitted: counted, not final. unknown: signed, without proof of the outcome yet",
@@ -165,6 +169,17 @@ export const Payment = Type.Object({
     description:
       "Present if a maximum was signed: `amount` is the maximum while it may be charged, then the charged amount",
   }),
+  channel: Nullable(
+    Type.Object({
+      id: Hex32,
+      ceiling: Nullable(Amount, "What the wallet has signed for in all; null: a deposit"),
+      charged: Nullable(Amount, "What the seller charged for this payment; null: not known"),
+      voucher: Type.Optional(
+        Nullable(Type.String(), "The signature of the ceiling; only in a single payment"),
+      ),
+    }),
+    "The payment channel: paid by a voucher, without a transaction. `amount` is what the signed ceiling grew by",
+  ),
   memo: Nullable(Type.String()),
   createdAt: Timestamp,
   updatedAt: Timestamp,
@@ -264,7 +279,7 @@ const words = (text: string) =>
 export const paymentFilters = {
   ...pageQuery,
   status: Type.Optional(words("blocked|reserved|submitted|settled|voided|unknown")),
-  kind: Type.Optional(words("spend|x402|withdrawal|incoming")),
+  kind: Type.Optional(words("spend|x402|withdrawal|incoming|deposit")),
   from: Type.Optional(
     Type.String({ maxLength: 40, description: "Created at or after (RFC 3339)" }),
   ),

@@ -4,6 +4,7 @@ import { OrderSignature } from "./orders.ts";
 import {
   AddressInput,
   AmountOrMax,
+  Described,
   NetworkId,
   Strict,
   TxHash,
@@ -48,6 +49,18 @@ export const PreparedWithdrawal = Type.Object({
     domain: TypedDataDomain,
     message: WithdrawalOrder,
   }),
+  inChannels: Type.Optional(
+    Type.Object(
+      {
+        held: Described(Amount, "Beyond what is signed for"),
+        channels: Type.Integer({ description: "How many hold it" }),
+      },
+      {
+        description:
+          'For `"max"`: what payment channels on this network hold, which comes back after they are closed',
+      },
+    ),
+  ),
 });
 
 export const ExecuteWithdrawal = Strict({

@@ -116,12 +116,13 @@ const EMPTY: ReadonlySet<unknown> = new Set([204, 205, 304]);
 
 /** The content alone, so that it can be piped into another program. */
 function showContent(fetched: FetchResult, output: Output): void {
-  const { data, text, dataBase64, paid, amountPaid, txHash, paymentId } = fetched;
+  const { data, text, dataBase64, paid, amountPaid, txHash, paymentId, channel } = fetched;
   if (dataBase64 !== undefined) output.write(Buffer.from(dataBase64, "base64"));
   else if (text !== undefined) output.write(text);
   else if (data !== undefined && !EMPTY.has(fetched.status))
     output.write(`${memberText(textOf.get(fetched), "data") ?? JSON.stringify(data)}\n`);
-  if (paid) output.note(`Paid ${amountPaid} USDC: payment ${paymentId}, transaction ${txHash}.`);
+  const how = channel ? `channel ${channel.id}` : `transaction ${txHash}`;
+  if (paid) output.note(`Paid ${amountPaid} USDC: payment ${paymentId}, ${how}.`);
   if (fetched.note !== undefined) output.note(fetched.note);
 }
 

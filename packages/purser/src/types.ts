@@ -415,7 +415,8 @@ export type Payment = {
   /** An id of this service */
   agentId: string;
   agentName: string;
-  kind: "spend" | "x402" | "withdrawal" | "incoming";
+  /** deposit: into a payment channel, which is not spent yet */
+  kind: "spend" | "x402" | "withdrawal" | "incoming" | "deposit";
   /** reserved and submitted: counted, not final. unknown: signed, without proof of the outcome yet */
   status: "blocked" | "reserved" | "submitted" | "settled" | "voided" | "unknown";
   /** CAIP-2 network id */
@@ -430,6 +431,17 @@ export type Payment = {
   amount: string;
   /** Present if a maximum was signed: `amount` is the maximum while it may be charged, then the charged amount */
   maximum: string | null;
+  /** The payment channel: paid by a voucher, without a transaction. `amount` is what the signed ceiling grew by */
+  channel: {
+    /** 32 bytes in hex */
+    id: string;
+    /** What the wallet has signed for in all; null: a deposit */
+    ceiling: string | null;
+    /** What the seller charged for this payment; null: not known */
+    charged: string | null;
+    /** The signature of the ceiling; only in a single payment */
+    voucher?: string | null;
+  } | null;
   memo: string | null;
   /** RFC 3339 time in UTC */
   createdAt: string;
@@ -557,7 +569,8 @@ export type PaymentSummary = {
   /** An id of this service */
   agentId?: string;
   agentName?: string;
-  kind: "spend" | "x402" | "withdrawal" | "incoming";
+  /** deposit: into a payment channel, which is not spent yet */
+  kind: "spend" | "x402" | "withdrawal" | "incoming" | "deposit";
   /** reserved and submitted: counted, not final. unknown: signed, without proof of the outcome yet */
   status: "blocked" | "reserved" | "submitted" | "settled" | "voided" | "unknown";
   /** CAIP-2 network id */
@@ -572,6 +585,17 @@ export type PaymentSummary = {
   amount: string;
   /** Present if a maximum was signed: `amount` is the maximum while it may be charged, then the charged amount */
   maximum?: string | null;
+  /** The payment channel: paid by a voucher, without a transaction. `amount` is what the signed ceiling grew by */
+  channel?: {
+    /** 32 bytes in hex */
+    id: string;
+    /** What the wallet has signed for in all; null: a deposit */
+    ceiling: string | null;
+    /** What the seller charged for this payment; null: not known */
+    charged: string | null;
+    /** The signature of the ceiling; only in a single payment */
+    voucher?: string | null;
+  } | null;
   memo?: string | null;
   /** RFC 3339 time in UTC */
   createdAt: string;

@@ -202,7 +202,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
       status: optional(
         text("Comma list of blocked, reserved, submitted, settled, voided, unknown"),
       ),
-      kind: optional(text("Comma list of spend, x402, withdrawal, incoming")),
+      kind: optional(text("Comma list of spend, x402, withdrawal, incoming, deposit")),
       from: optional(text("RFC 3339")),
       to: optional(text("RFC 3339")),
       limit: optional(integer("At most 100")),

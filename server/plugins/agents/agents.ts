@@ -42,6 +42,7 @@ import {
 } from "./rules.ts";
 import { ApiError } from "../../errors.ts";
 import { assertAllKnown, type ReadAllBalances } from "./balances.ts";
+import { type ChannelMoney, readChannelMoney } from "./channel-money.ts";
 
 interface Deps {
   custody: Custody;
@@ -243,7 +244,7 @@ function ruleFacts(agent: AgentRow, only?: AgentChange): Record<string, unknown>
 
 /**
  * Archives an agent: its keys are revoked and it becomes read-only. Refused while its wallet has money on any network,
- * or outstanding payments: the balance of an archived agent must not change.
+ * payment channels that are not closed, or outstanding payments: the balance of an archived agent must not change.
  */
 export async function archiveAgent(
   call: OwnerCall,
@@ -270,6 +271,8 @@ export async function archiveAgent(
         places.push({ network, atomic, outstandingAtomic });
     }
     if (places.length > 0) throw agentHasFunds(places);
+    const inChannels = await readChannelMoney(tx, agentId);
+    if (inChannels.length > 0) throw channelsHaveFunds(inChannels);
     const next = { ...agent, status: "archived" as const };
     const payees = await entriesOf(tx, agentId);
     await permit(payees, rulesInForce(next, payees), agent.name);
@@ -281,6 +284,19 @@ export async function archiveAgent(
       after: { status: "archived", revokedKeys: revoked.map(({ id }) => id) },
     });
     return archived;
+  });
+}
+
+function channelsHaveFunds(inChannels: readonly ChannelMoney[]): ApiError {
+  const sum = formatAtomic(inChannels.reduce((total, one) => total + one.balanceAtomic, 0n));
+  return new ApiError("agent_has_funds", {
+    detail: `The agent still has ${sum} USDC in payment channels. Close them, and wait until they are closed.`,
+    extra: {
+      balance: "0",
+      outstanding: "0",
+      inChannels: sum,
+      channels: inChannels.reduce((total, { channels }) => total + channels, 0),
+    },
   });
 }
 

@@ -127,7 +127,8 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "archiveAgent",
-        summary: "Archive an agent; refused while it has a balance or open payments",
+        summary:
+          "Archive an agent; refused while it has a balance, money in payment channels, or open payments",
         params: IdParams,
         response: { 200: AgentDetail },
       },

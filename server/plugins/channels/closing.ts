@@ -42,6 +42,7 @@ interface ClosingDeps {
   store: {
     lookAgain(channel: ClosingChannel, how: { afterMs: number; hasAsked: boolean }): Promise<void>;
     returned(channel: ClosingChannel, amount: bigint): Promise<void>;
+    returnsAt(channel: ClosingChannel, at: Date): Promise<void>;
     closed(channel: ClosingChannel, ended: { claimed: bigint; returned: bigint }): Promise<void>;
   };
   log: { info(fields: object, message: string): void; warn(fields: object, message: string): void };
@@ -117,6 +118,12 @@ export class Closing {
     if (!states) return;
     const returned = channel.depositedAtomic - states.final.balance;
     if (channel.openDeposits === 0 && returned > 0n) await store.returned(channel, returned);
+    const begunAt = states.newest.withdrawRequestedAt;
+    if (begunAt !== 0n)
+      await store.returnsAt(
+        channel,
+        new Date((Number(begunAt) + channel.config.withdrawDelay) * 1_000),
+      );
     const step = nextStep(channel, states);
     switch (step.kind) {
       case "wait":

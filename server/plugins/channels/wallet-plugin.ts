@@ -112,6 +112,7 @@ export default fp<Options>(
       store: {
         lookAgain: (channel, how) => store.lookAgain(prisma, channel, how),
         returned: (channel, amount) => store.noteReturned(prisma, channel, amount),
+        returnsAt: (channel, at) => store.noteReturnsAt(prisma, channel, at),
         closed: (channel, ended) =>
           app.withAgentLock(channel.agentId, () => store.channelClosed(pool, channel, ended)),
       },

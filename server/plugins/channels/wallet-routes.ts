@@ -9,18 +9,18 @@ import {
   ClosingAnswer,
   PaymentChannelPage,
   type PaymentChannel,
+  type PaymentChannelTotal,
 } from "../../schemas/channels.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
+import { type ChannelMoney, readChannelMoney } from "../agents/channel-money.ts";
 import { ownAgent } from "../agents/store.ts";
-import { listChannels, type ChannelRow } from "./wallet-store.ts";
+import { heldIn, listChannels, type ChannelRow } from "./wallet-store.ts";
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   const tags = ["owners: payments"];
 
   const onWire = (row: ChannelRow): PaymentChannel => {
     const balance = row.depositedAtomic - row.returnedAtomic;
-    const held =
-      row.status !== "closed" && balance > row.ceilingAtomic ? balance - row.ceilingAtomic : 0n;
     return {
       id: row.id,
       agentId: row.agentId,
@@ -33,8 +33,9 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       balance: formatAtomic(row.status === "closed" ? 0n : balance),
       spent: formatAtomic(row.ceilingAtomic),
       charged: formatAtomic(row.chargedAtomic),
-      held: formatAtomic(held),
+      held: formatAtomic(heldIn(row)),
       returned: formatAtomic(row.returnedAtomic),
+      returnsAt: row.status === "closing" ? (row.returnsAt?.toISOString() ?? null) : null,
       createdAt: new Date(Number(row.createdAtMicros / 1_000n)).toISOString(),
       lastUsedAt: row.usedAt.toISOString(),
       closedAt: row.closedAt?.toISOString() ?? null,
@@ -57,7 +58,11 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     async ({ owner, params, query }) => {
       const { id: agentId } = await ownAgent(app.prisma, owner, params.id);
       const page = readPage(query);
-      return toPage(await listChannels(app.prisma, { agentId, page }), page.limit, onWire);
+      const [rows, money] = await Promise.all([
+        listChannels(app.prisma, { agentId, page }),
+        readChannelMoney(app.prisma, agentId),
+      ]);
+      return { ...toPage(rows, page.limit, onWire), total: totalOf(money) };
     },
   );
 
@@ -101,5 +106,19 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
   );
 };
+
+function totalOf(money: readonly ChannelMoney[]): PaymentChannelTotal {
+  const sum = (read: (one: ChannelMoney) => bigint) =>
+    formatAtomic(money.reduce((total, one) => total + read(one), 0n));
+  const count = (read: (one: ChannelMoney) => number) =>
+    money.reduce((total, one) => total + read(one), 0);
+  return {
+    channels: count(({ channels }) => channels),
+    open: count(({ open }) => open),
+    balance: sum(({ balanceAtomic }) => balanceAtomic),
+    held: sum(({ heldAtomic }) => heldAtomic),
+    longestDelaySeconds: Math.max(0, ...money.map((one) => one.longestDelaySeconds)),
+  };
+}
 
 export default routes;

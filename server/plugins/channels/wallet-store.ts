@@ -199,6 +199,18 @@ export async function lookAgain(
   });
 }
 
+/** Notes when the withdrawal that has begun can be finished. */
+export async function noteReturnsAt(
+  db: Db,
+  { agentId, id }: ClosingChannel,
+  returnsAt: Date,
+): Promise<void> {
+  await db.channel.updateMany({
+    where: { agentId, id, status: "closing", OR: [{ returnsAt: null }, { NOT: { returnsAt } }] },
+    data: { returnsAt },
+  });
+}
+
 export async function noteReturned(
   db: Db,
   { agentId, id }: ClosingChannel,
@@ -258,6 +270,13 @@ export interface ChannelRow extends Place {
   url: string | null;
   usedAt: Date;
   closedAt: Date | null;
+  returnsAt: Date | null;
+}
+
+/** In escrow beyond what is signed for. */
+export function heldIn(row: ChannelRow): bigint {
+  const held = row.depositedAtomic - row.returnedAtomic - row.ceilingAtomic;
+  return row.status === "closed" || held < 0n ? 0n : held;
 }
 
 /** An agent's channels, newest first. Returns one row more than the page. */
@@ -296,5 +315,6 @@ export async function listChannels(
     url: channel.url,
     usedAt: channel.usedAt,
     closedAt: channel.closedAt,
+    returnsAt: channel.returnsAt,
   }));
 }

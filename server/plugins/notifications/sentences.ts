@@ -53,7 +53,7 @@ export function headline(
   const usdc = (name: string): string => `${money(fact(data, name))} USDC`;
   const amount = usdc("amount");
   const sentences: Readonly<Record<string, string>> = {
-    "payment.settled": `${who} paid ${amount}`,
+    "payment.settled": `${who} paid ${fact(data, "charged") === "?" ? amount : usdc("charged")}`,
     "payment.failed": `The chain reversed a payment of ${amount} that ${who} ${fact(data, "kind") === "incoming" ? "had received" : "had made"}`,
     "payment.blocked": `A payment of ${amount} by ${who} was refused: ${fact(data, "denialCode").replaceAll("_", " ")}`,
     "payment.undelivered": `${who} paid ${amount}, and the seller did not deliver`,
@@ -69,6 +69,9 @@ export function headline(
     "key.revoked": `A key of ${who} was revoked`,
     "session.created": `New sign-in with your wallet from ${fact(data, "ip")}`,
     "withdrawal.settled": `${amount} was withdrawn from ${who}`,
+    "channel.opened": `${who} opened a payment channel with ${amount}`,
+    "channel.closed": `A payment channel of ${who} is closed: ${usdc("returned")} came back`,
+    "channel.refused": `A seller broke the rules of a payment channel of ${who}, which is being closed`,
     "listing.flagged": "One of your listings was flagged",
     "settlement.settled": `You were paid ${amount}`,
     "settlement.failed": isCorrected(data)

@@ -26,6 +26,14 @@ function presentPayment(row: PaymentRow, networkOf: (chainId: number) => string)
     sender: isIncoming ? counterparty : wallet,
     amount: formatAtomic(row.amountAtomic),
     maximum: row.maximumAtomic === null ? null : formatAtomic(row.maximumAtomic),
+    channel:
+      row.channelId === null
+        ? null
+        : {
+            id: row.channelId,
+            ceiling: row.ceilingAtomic === null ? null : formatAtomic(row.ceilingAtomic),
+            charged: row.chargedAtomic === null ? null : formatAtomic(row.chargedAtomic),
+          },
     memo: row.memo,
     createdAt: row.createdAt.toISOString(),
     updatedAt: row.updatedAt.toISOString(),
@@ -114,7 +122,9 @@ export class PaymentHistory {
     const row = await this.#deps.find({ agentId, paymentId });
     if (!row)
       throw new ApiError("not_found", { detail: "This agent has no payment with this id." });
-    return this.present(row);
+    const payment = this.present(row);
+    const voucher = row.voucher && `0x${Buffer.from(row.voucher).toString("hex")}`;
+    return payment.channel ? { ...payment, channel: { ...payment.channel, voucher } } : payment;
   }
 
   /** All matching payments, newest first, read in chunks, so an export of any size needs little memory. */
@@ -197,6 +207,9 @@ const COLUMNS: readonly [string, (payment: Payment) => string | null | undefined
   ["evidence", (payment) => evidenceState(payment)],
   ["evidenceWhy", (payment) => payment.x402?.evidence?.why],
   ["receiptSigner", (payment) => payment.x402?.evidence?.receipt?.signer],
+  ["channel", (payment) => payment.channel?.id],
+  ["ceiling", (payment) => payment.channel?.ceiling],
+  ["charged", (payment) => payment.channel?.charged],
 ];
 
 const evidenceState = ({ x402 }: Payment): string | undefined =>

@@ -13,7 +13,7 @@ import {
 import type { Sql } from "../../infra/db/pool.ts";
 import type { StoredSnapshot } from "../guardrails/store.ts";
 
-type PaymentKind = "spend" | "x402" | "withdrawal" | "incoming";
+type PaymentKind = "spend" | "x402" | "withdrawal" | "incoming" | "deposit";
 type PaymentStatus = "blocked" | "reserved" | "submitted" | "settled" | "voided" | "unknown";
 
 export interface PaymentRow extends Place {
@@ -47,6 +47,11 @@ export interface PaymentRow extends Place {
   validBefore: bigint | null;
   txHash: Hex | null;
   blockNumber: bigint | null;
+  channelId: Hex | null;
+  /** Of a payment through a channel: the signed ceiling, what the seller charged, and the voucher. */
+  ceilingAtomic: bigint | null;
+  chargedAtomic: bigint | null;
+  voucher: Uint8Array | null;
   finalAt: Date | null;
   createdAt: Date;
   updatedAt: Date;
@@ -117,7 +122,7 @@ async function withNames(db: Db, payments: readonly Stored[]): Promise<PaymentRo
   const keyOf = new Map(keys.map((key) => [key.id, key]));
   return payments.flatMap((payment) => {
     const agent = agentOf.get(payment.agentId);
-    const { amount, maximum, apiKeyId, logIndex: _, ...facts } = payment;
+    const { amount, maximum, ceiling, charged, apiKeyId, logIndex: _, ...facts } = payment;
     return agent === undefined
       ? []
       : {
@@ -127,6 +132,8 @@ async function withNames(db: Db, payments: readonly Stored[]): Promise<PaymentRo
           walletAddress: agent.walletAddress as Address,
           amountAtomic: atomicOf(amount),
           maximumAtomic: atomicOrNull(maximum),
+          ceilingAtomic: atomicOrNull(ceiling),
+          chargedAtomic: atomicOrNull(charged),
           apiKey: keyOf.get(apiKeyId ?? "") ?? null,
           ageSeconds: (now.getTime() - payment.createdAt.getTime()) / 1000,
         };
@@ -134,7 +141,15 @@ async function withNames(db: Db, payments: readonly Stored[]): Promise<PaymentRo
 }
 
 /** Columns with a narrower type than Prisma's, which the table's constraints guarantee. */
-type StoredAsText = "kind" | "status" | "asset" | "counterparty" | "policy" | "nonce" | "txHash";
+type StoredAsText =
+  | "kind"
+  | "status"
+  | "asset"
+  | "counterparty"
+  | "policy"
+  | "nonce"
+  | "txHash"
+  | "channelId";
 
 const ONE_PAYMENT = {
   name: "payment",
@@ -147,6 +162,7 @@ const ONE_PAYMENT = {
            p.requirement, p.evidence, p.upstream_status AS "upstreamStatus", p.delivered,
            p.failure_code AS "failureCode", p.failure_detail AS "failureDetail", p.nonce,
            p.valid_before AS "validBefore", p.tx_hash AS "txHash", p.block_number AS "blockNumber", p.final_at AS "finalAt",
+           p.channel_id AS "channelId", p.ceiling AS "ceilingAtomic", p.charged AS "chargedAtomic", p.voucher,
            p.created_at AS "createdAt", p.updated_at AS "updatedAt", p.settled_at AS "settledAt",
            extract(epoch FROM clock_timestamp() - p.created_at)::float8 AS "ageSeconds",
            CASE WHEN k.id IS NULL THEN NULL

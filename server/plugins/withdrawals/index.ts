@@ -4,6 +4,7 @@ import { databaseSeconds, reserveWithdrawal } from "./store.ts";
 import { Withdrawals, type WithdrawalContext } from "./withdraw.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyRequest } from "fastify";
+import { readChannelMoney } from "../agents/channel-money.ts";
 import { ownAgent } from "../agents/store.ts";
 import { IdParams } from "../../schemas/common.ts";
 import {
@@ -30,6 +31,7 @@ export default fp(
         settlement: app.settlement,
         readBalance: (chainId, wallet) => app.agentReserve.readBalance(chainId, wallet),
         outstanding: (args) => app.limits.outstanding(args),
+        inChannels: (agentId) => readChannelMoney(app.prisma, agentId),
         reserve: (request) =>
           app.withAgentLock(request.agentId, () => reserveWithdrawal(app.pool, request)),
         now: () => databaseSeconds(app.pool),

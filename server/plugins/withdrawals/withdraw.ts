@@ -12,6 +12,7 @@ import type { ExecuteWithdrawal, PrepareWithdrawal } from "../../schemas/withdra
 import { newId } from "../../core/ids.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
+import type { ChannelMoney } from "../agents/channel-money.ts";
 import { refuseField } from "../agents/rules.ts";
 import { clocksApart, keyInUse } from "../guardrails/decide.ts";
 import type { IdempotencyRef, KeyInUse } from "../guardrails/types.ts";
@@ -49,6 +50,7 @@ interface WithdrawalsDeps {
   settlement: Pick<Settlement, "assertAvailable" | "gasHold">;
   readBalance(chainId: number, wallet: { walletAddress: Address }): Promise<WalletBalance>;
   outstanding(args: { agentId: string; chainId: number; balanceBlock: bigint }): Promise<bigint>;
+  inChannels(agentId: string): Promise<ChannelMoney[]>;
   reserve(request: WithdrawalRequest): Promise<WithdrawalReservation>;
   /** Seconds of the database clock: a wrong process clock must not change an order's validity. */
   now(): Promise<bigint>;
@@ -109,7 +111,17 @@ export class Withdrawals {
       nonce: `0x${randomBytes(32).toString("hex")}`,
       deadlineSeconds: (await this.#deps.now()) + BigInt(MAX_ORDER_SECONDS),
     });
-    return { order, typedData: typedDataOf("Withdraw", order, network.chainId) };
+    return {
+      order,
+      typedData: typedDataOf("Withdraw", order, network.chainId),
+      ...(body.amount === "max" && { inChannels: await this.#inChannels(context) }),
+    };
+  }
+
+  async #inChannels({ agent, network }: OnNetwork): Promise<{ held: string; channels: number }> {
+    const all = await this.#deps.inChannels(agent.id);
+    const here = all.find(({ chainId }) => chainId === network.chainId);
+    return { held: formatAtomic(here?.heldAtomic ?? 0n), channels: here?.channels ?? 0 };
   }
 
   async execute(

@@ -53,6 +53,7 @@ export const router = createBrowserRouter([
             ...screen(() => import("./routes/agent.tsx")),
             children: [
               { index: true, ...screen(() => import("./routes/agent-activity.tsx")) },
+              { path: "channels", ...screen(() => import("./routes/agent-channels.tsx")) },
               { path: "rules", ...screen(() => import("./routes/agent-rules.tsx")) },
               { path: "keys", ...screen(() => import("./routes/agent-keys.tsx")) },
               { path: "withdraw", ...screen(() => import("./routes/agent-withdraw.tsx")) },

@@ -29,6 +29,8 @@ export const keys = {
   allPayments: (agentId: string) => ["payments", agentId] as const,
   payments: (agentId: string, filter: object) => ["payments", agentId, filter] as const,
   payment: (agentId: string, paymentId: string) => ["payment", agentId, paymentId] as const,
+  channels: (agentId: string) => ["channels", agentId] as const,
+  channelTotal: (agentId: string) => ["channels", agentId, "total"] as const,
   fetches: (agentId: string) => ["fetches", agentId] as const,
   approvals: (which: "open" | "all") => ["approvals", which] as const,
   approval: (approvalId: string) => ["approval", approvalId] as const,
@@ -61,13 +63,14 @@ const PUBLIC: readonly unknown[] = [
 
 export const staleAfter = {
   /** An event of a payment: lists on screen insert it themselves. */
-  paymentEvent: ["agents", "agent", "overview", "notifications"],
-  payment: ["agents", "agent", "overview", "payments", "own-balance", "notifications"],
+  paymentEvent: ["agents", "agent", "overview", "channels", "notifications"],
+  payment: ["agents", "agent", "overview", "payments", "channels", "own-balance", "notifications"],
   /** Limits, payees, expiry, or the state of the agent. */
   rules: [
     "agents",
     "agent",
     "overview",
+    "channels",
     "keys",
     "connections",
     "notifications",
@@ -75,6 +78,7 @@ export const staleAfter = {
     "audit-chain",
   ],
   apiKeys: ["keys", "audit", "audit-chain"],
+  channels: ["channels", "agent"],
   connections: ["connections", "audit", "audit-chain"],
   approval: ["approvals", "approval", "notifications", "audit", "audit-chain"],
   notification: ["notifications"],
@@ -97,6 +101,7 @@ export const invalidate = {
   afterPayment: () => refetch(staleAfter.payment),
   afterRules: () => refetch(staleAfter.rules),
   afterApiKeys: () => refetch(staleAfter.apiKeys),
+  afterChannels: () => refetch(staleAfter.channels),
   afterConnections: () => refetch(staleAfter.connections),
   afterApproval: () => refetch(staleAfter.approval),
   afterReading: () => refetch(staleAfter.notification),

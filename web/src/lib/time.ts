@@ -9,6 +9,14 @@ const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "sh
 
 export const formatDateTime = (iso: string): string => dateTime.format(new Date(iso));
 
+/** 14:20; on another day with the day. */
+export const formatClock = (iso: string, nowMs: number): string =>
+  new Date(iso).toDateString() === new Date(nowMs).toDateString()
+    ? clock.format(new Date(iso))
+    : new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" }).format(
+        new Date(iso),
+      );
+
 /** The labels of a chart's days or hours, the newest last. */
 export const labelsOf = (times: readonly string[], unit: "day" | "hour"): string[] =>
   times.map((iso, index) => {

@@ -264,6 +264,13 @@ class FetchResult(TypedDict):
     verdict: NotRequired[FetchResultVerdict]
 
 
+class PaymentChannel(TypedDict):
+    id: str
+    ceiling: Optional[str]
+    charged: Optional[str]
+    voucher: NotRequired[Optional[str]]
+
+
 class PaymentApiKey(TypedDict):
     id: str
     label: str
@@ -360,7 +367,7 @@ class Payment(TypedDict):
     id: str
     agentId: str
     agentName: str
-    kind: Literal["spend", "x402", "withdrawal", "incoming"]
+    kind: Literal["spend", "x402", "withdrawal", "incoming", "deposit"]
     status: Literal["blocked", "reserved", "submitted", "settled", "voided", "unknown"]
     network: str
     asset: str
@@ -368,6 +375,7 @@ class Payment(TypedDict):
     sender: Optional[str]
     amount: str
     maximum: Optional[str]
+    channel: Optional[PaymentChannel]
     memo: Optional[str]
     createdAt: str
     updatedAt: str
@@ -384,6 +392,13 @@ class Payment(TypedDict):
     trace: List[PaymentTraceItem]
     x402: Optional[PaymentX402]
     failure: Optional[PaymentFailure]
+
+
+class PaymentSummaryChannel(TypedDict):
+    id: str
+    ceiling: Optional[str]
+    charged: Optional[str]
+    voucher: NotRequired[Optional[str]]
 
 
 class PaymentSummaryApiKey(TypedDict):
@@ -482,7 +497,7 @@ class PaymentSummary(TypedDict):
     id: str
     agentId: NotRequired[str]
     agentName: NotRequired[str]
-    kind: Literal["spend", "x402", "withdrawal", "incoming"]
+    kind: Literal["spend", "x402", "withdrawal", "incoming", "deposit"]
     status: Literal["blocked", "reserved", "submitted", "settled", "voided", "unknown"]
     network: str
     asset: str
@@ -490,6 +505,7 @@ class PaymentSummary(TypedDict):
     sender: NotRequired[Optional[str]]
     amount: str
     maximum: NotRequired[Optional[str]]
+    channel: NotRequired[Optional[PaymentSummaryChannel]]
     memo: NotRequired[Optional[str]]
     createdAt: str
     updatedAt: NotRequired[str]

@@ -27,6 +27,9 @@ export const TYPES: Readonly<Record<NotificationTypeName, TypeLabel>> = {
   "agent.low_balance": words("Low balance", "Agents", "yellow"),
   "agent.funded": words("Money received", "Agents", "green"),
   "withdrawal.settled": words("Withdrawal made", "Agents"),
+  "channel.opened": words("Payment channel opened", "Payment channels"),
+  "channel.closed": words("Payment channel closed", "Payment channels", "green"),
+  "channel.refused": words("Payment channel refused", "Payment channels", "red"),
   "policy.changed": words("Rules changed", "Access", "sea"),
   "key.created": words("Key created", "Access", "sea"),
   "key.revoked": words("Key revoked", "Access"),
@@ -76,5 +79,6 @@ export function placeOf({ type, agentId, subjectId }: Notification): string | un
   if (type.startsWith("payment.") || type === "withdrawal.settled" || type === "agent.funded")
     return `${base}?payment=${encodeURIComponent(subjectId)}`;
   if (type.startsWith("key.")) return `${base}/keys`;
+  if (type.startsWith("channel.")) return `${base}/channels`;
   return type === "policy.changed" ? `${base}/rules` : base;
 }

@@ -5,11 +5,13 @@ import { Address, TxHash } from "../../components/Address.tsx";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { CopyText } from "../../components/CopyText.tsx";
 import { KeyValues } from "../../components/Layout.tsx";
+import { Money } from "../../components/Money.tsx";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Payment } from "../../lib/wire.ts";
 import { useExplorer, useNetwork } from "../../shared/info.ts";
 import { fetchesQuery } from "./api.ts";
 import { Evidence } from "./Evidence.tsx";
+import { isThroughChannel } from "./status.ts";
 
 /**
  * For sites that let earlier payers in without a new payment: how often the site did so, among the agent's
@@ -55,6 +57,24 @@ export function PaymentFacts({
           payment.txHash !== null && [
             "Transaction",
             <TxHash key="tx" value={payment.txHash} explorerUrl={explorer} />,
+          ],
+          payment.channel !== null && [
+            isThroughChannel(payment) ? "Paid through a channel" : "Payment channel",
+            <CopyText key="channel" value={payment.channel.id} what="channel id" />,
+          ],
+          payment.channel !== null &&
+            payment.channel.charged !== null && [
+              "Charged",
+              <Money key="charged" amount={payment.channel.charged} />,
+            ],
+          payment.channel !== null &&
+            payment.channel.ceiling !== null && [
+              "Signed in all",
+              <Money key="ceiling" amount={payment.channel.ceiling} />,
+            ],
+          typeof payment.channel?.voucher === "string" && [
+            "Voucher",
+            <CopyText key="voucher" value={payment.channel.voucher} what="voucher" />,
           ],
           payment.blockNumber !== null && ["Block", payment.blockNumber],
           ["Requested", formatDateTime(payment.createdAt)],

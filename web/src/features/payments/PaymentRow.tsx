@@ -2,7 +2,7 @@ import { Badge } from "@mantine/core";
 import type { ReactNode } from "react";
 import { MoneyRow } from "../../components/MoneyRow.tsx";
 import type { Payment } from "../../lib/wire.ts";
-import { KINDS, statusOf, titleOf } from "./status.ts";
+import { isThroughChannel, KINDS, statusOf, titleOf } from "./status.ts";
 
 interface PaymentRowProps {
   payment: Payment;
@@ -19,6 +19,7 @@ export function PaymentRow({ payment, labelOf, onOpen }: PaymentRowProps): React
       meta={
         <>
           {KINDS[kind] ?? kind}
+          {isThroughChannel(payment) && " · through a channel"}
           {denial && ` · ${reasonOf(denial.code)}`}
           {memo !== null && memo !== "" && ` · ${memo}`}
         </>

@@ -16,6 +16,7 @@ export const KIND_OPTIONS = [
   { value: "x402", label: "Paid APIs" },
   { value: "withdrawal", label: "Withdrawals" },
   { value: "incoming", label: "Received" },
+  { value: "deposit", label: "Deposits into channels" },
 ];
 
 export interface FilterChoice {

@@ -7,6 +7,7 @@ export const KINDS: Record<string, string> = {
   x402: "Paid API",
   withdrawal: "Withdrawal",
   incoming: "Received",
+  deposit: "Deposit into a channel",
 };
 
 type ChannelNeeds = NonNullable<NonNullable<Payment["denial"]>["needs"]>;
@@ -52,19 +53,49 @@ const WORDS: Record<string, StatusLabel> = {
   },
 };
 
+/** Paid by a voucher of a payment channel, without a transaction of its own. */
+export const isThroughChannel = ({ kind, channel }: Payment): boolean =>
+  kind === "x402" && channel !== null;
+
+const NOT_CHARGED: StatusLabel = {
+  label: "Not charged",
+  color: "gray",
+  meaning:
+    "The seller charged nothing. It still holds the signed voucher, so the amount counts against the limit.",
+};
+const IN_CHANNEL: Record<string, string> = {
+  settled: "Paid from the payment channel. It counts against the limit for 24 hours.",
+  submitted:
+    "Signed and sent to the seller. It counts against the limit until its outcome is known.",
+  unknown:
+    "Signed and sent to the seller, whose response was lost. It counts against the limit: the seller may still charge it.",
+};
+const DEPOSIT: Record<string, string> = {
+  settled:
+    "In the payment channel. It is not spent, and does not count against the daily limit: what the seller does not charge comes back.",
+  submitted: "Signed and sent. It is not spent, and does not count against the daily limit.",
+  unknown: "Signed, but the chain has not confirmed the outcome yet.",
+  voided: "Cancelled: the money stayed in the wallet.",
+};
+
 const isUndelivered = (payment: Payment): boolean =>
   payment.kind === "x402" && payment.status === "settled" && payment.x402?.delivered === false;
 
 export function statusOf(payment: Payment): StatusLabel {
+  const words = WORDS[payment.status] ?? { label: payment.status, color: "gray", meaning: "" };
+  if (payment.kind === "deposit")
+    return { ...words, meaning: DEPOSIT[payment.status] ?? words.meaning };
+  if (payment.failure?.code === "not_charged") return NOT_CHARGED;
   if (isUndelivered(payment)) {
     return {
       label: "Paid, not delivered",
       color: "yellow",
-      meaning:
-        "The payment settled, but the seller did not deliver. Do not pay again; contact the seller with the transaction as proof.",
+      meaning: `The payment settled, but the seller did not deliver. Do not pay again; contact the seller with the ${isThroughChannel(payment) ? "voucher" : "transaction"} as proof.`,
     };
   }
-  return WORDS[payment.status] ?? { label: payment.status, color: "gray", meaning: "" };
+  return isThroughChannel(payment)
+    ? { ...words, meaning: IN_CHANNEL[payment.status] ?? words.meaning }
+    : words;
 }
 
 /** A token mints from the zero address: faucets and bridges do this. */

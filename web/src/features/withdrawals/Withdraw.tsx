@@ -5,7 +5,14 @@ import { useWithdrawal } from "./use-withdrawal.ts";
 import { WithdrawalReview } from "./WithdrawalReview.tsx";
 import { WithdrawForm } from "./WithdrawForm.tsx";
 
-export function Withdraw({ agent, owner }: { agent: Agent; owner: string }): ReactNode {
+interface WithdrawProps {
+  agent: Agent;
+  owner: string;
+  /** What lies elsewhere, and how it gets here. */
+  elsewhere: ReactNode;
+}
+
+export function Withdraw({ agent, owner, elsewhere }: WithdrawProps): ReactNode {
   const withdrawal = useWithdrawal(agent, owner);
   const { state } = withdrawal;
   const isForm = state.step === "form" || state.step === "preparing";
@@ -16,7 +23,7 @@ export function Withdraw({ agent, owner }: { agent: Agent; owner: string }): Rea
     >
       {/* Kept mounted, so that "Back" returns to the filled form. */}
       <div hidden={!isForm}>
-        <WithdrawForm agent={agent} owner={owner} withdrawal={withdrawal} />
+        <WithdrawForm agent={agent} owner={owner} withdrawal={withdrawal} elsewhere={elsewhere} />
       </div>
       {state.step !== "form" && state.step !== "preparing" && (
         <WithdrawalReview agent={agent} owner={owner} withdrawal={withdrawal} state={state} />

@@ -17,10 +17,12 @@ interface WithdrawFormProps {
   agent: Agent;
   owner: string;
   withdrawal: Withdrawal;
+  elsewhere: ReactNode;
 }
 
 /** The amount, and the target. */
-export function WithdrawForm({ agent, owner, withdrawal }: WithdrawFormProps): ReactNode {
+export function WithdrawForm(props: WithdrawFormProps): ReactNode {
+  const { agent, owner, withdrawal, elsewhere } = props;
   const { state, prepare } = withdrawal;
   const nameOf = useNetworkNames();
   const places = placesOf(agent);
@@ -78,6 +80,7 @@ export function WithdrawForm({ agent, owner, withdrawal }: WithdrawFormProps): R
             without signed withdrawals and payments that are still pending
           </Text>
         </p>
+        {elsewhere}
         {isEmpty && <Note>The agent has no balance to withdraw.</Note>}
         <AmountInput
           label="Amount"
