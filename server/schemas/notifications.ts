@@ -91,7 +91,14 @@ export const Notification = Type.Object({
   id: Described(Id, "The `webhook-id`: the same for every delivery of the event"),
   type: NotificationType,
   agentId: Nullable(Id),
-  subjectId: Described(Id, "The id of the payment, approval, agent, key, session or other subject"),
+  subjectId: Type.String({
+    minLength: 1,
+    maxLength: 66,
+    pattern: "^[A-Za-z0-9_-]+$",
+    description:
+      "The id of the payment, approval, agent, key, session, payment channel or other subject",
+    examples: ["pay_01kc0r5f3x8q2v7n4m6t9w0yzb"],
+  }),
   data: Type.Record(Type.String(), Type.Unknown(), {
     description:
       "The same as in the webhook. Amounts are decimal strings of USDC; text from third parties is under `thirdParty`",

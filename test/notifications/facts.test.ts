@@ -23,8 +23,16 @@ const USDC = parseAbi([
   "function blacklist(address account)",
 ]);
 const usdc = 1_000_000n;
-/** Tested with refunds and in webhooks.test.ts. */
-const ELSEWHERE = new Set(["refund.settled", "refund.failed", "webhook.test", "webhook.disabled"]);
+/** Tested with refunds, in webhooks.test.ts, and with payment channels in x402-client/channels-owner.test.ts. */
+const ELSEWHERE = new Set([
+  "refund.settled",
+  "refund.failed",
+  "webhook.test",
+  "webhook.disabled",
+  "channel.opened",
+  "channel.closed",
+  "channel.refused",
+]);
 
 const made = await market(t);
 const { app, chain, config, database, owner, seller } = made;
