@@ -17,9 +17,10 @@ import {
 } from "../../web/src/lib/money.ts";
 import { niceTicks } from "../../web/src/lib/ticks.ts";
 import { formatAgo, formatUntil } from "../../web/src/lib/time.ts";
-import type { Agent, Limits, Payment } from "../../web/src/lib/wire.ts";
+import type { Agent, Limits, Payment, PaymentChannel } from "../../web/src/lib/wire.ts";
 import { siweMessage } from "../../web/src/lib/wallet/siwe.ts";
-import { explainDenial } from "../../web/src/features/payments/status.ts";
+import { sellerOf, statusIn, whatClosingDoes } from "../../web/src/features/channels/words.ts";
+import { explainDenial, statusOf, titleOf } from "../../web/src/features/payments/status.ts";
 import {
   allowChannel,
   channelFault,
@@ -345,5 +346,51 @@ t.test("the ticks of an axis are few, round, whole, and reach the highest value"
         (last - step < highest || highest === 0n)
       );
     }),
+  );
+});
+
+t.test("payment channels say how they end, and a deposit is no spending", async (t) => {
+  const nowMs = Date.parse("2026-05-01T12:00:00Z");
+  const channel = (changes: Partial<PaymentChannel>): PaymentChannel => ({
+    ...({ status: "open", reason: null, returnsAt: null, url: null } as PaymentChannel),
+    payTo: "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC",
+    ...changes,
+  });
+  t.equal(statusIn(channel({}), nowMs), "Open");
+  t.equal(statusIn(channel({ status: "closed", reason: "owner" }), nowMs), "Closed");
+  const closing = channel({ status: "closing", reason: "owner" });
+  t.equal(statusIn(closing, nowMs), "Closing: the seller was asked");
+  t.match(
+    statusIn({ ...closing, returnsAt: "2026-05-01T12:20:00Z" }, nowMs),
+    /^Closing: withdrawal until \d\d:20$/,
+  );
+  t.match(
+    statusIn({ ...closing, returnsAt: "2026-05-09T12:20:00Z" }, nowMs),
+    /^Closing: withdrawal until \d+ May 2026, \d\d:20$/,
+    "a day that is not today is named",
+  );
+  t.equal(
+    statusIn({ ...closing, reason: "seller_broke_rules" }, nowMs),
+    "Closing: the seller broke the rules",
+  );
+  t.equal(sellerOf(channel({ url: "https://weather.example/today" })), "weather.example");
+  t.equal(sellerOf(channel({ url: "nonsense" })), "0x3C44…93BC");
+  t.match(whatClosingDoes(5_400), "at most 90 minutes");
+
+  const through = { id: "0x1", ceiling: "0.002", charged: "0.001" };
+  const payment = (changes: Partial<Payment>): Payment =>
+    ({ status: "settled", channel: through, failure: null, x402: null, ...changes }) as Payment;
+  t.match(statusOf(payment({ kind: "deposit" })).meaning, "does not count");
+  t.match(statusOf(payment({ kind: "x402" })).meaning, "Paid from the payment channel");
+  t.match(statusOf(payment({ kind: "x402", channel: null })).meaning, "On chain");
+  const uncharged = { code: "not_charged", detail: null };
+  t.equal(statusOf(payment({ kind: "x402", failure: uncharged })).label, "Not charged");
+  const back = payment({
+    kind: "incoming",
+    sender: "0x4020074e9dF2ce1deE5A9C1b5c3f541D02a10003",
+  });
+  t.equal(
+    titleOf(back, () => undefined),
+    "Back from a payment channel",
   );
 });

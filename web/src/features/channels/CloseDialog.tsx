@@ -38,7 +38,7 @@ export function CloseDialog({ agentId, closing, onClose }: CloseDialogProps): Re
       title={closing?.title ?? ""}
       mutation={close}
       failed="It was not closed"
-      confirm="Close"
+      confirm={closing?.channelId === undefined ? "Close channels" : "Close channel"}
       pending="Closing…"
       onCancel={() => {
         close.reset();

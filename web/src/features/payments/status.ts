@@ -100,6 +100,8 @@ export function statusOf(payment: Payment): StatusLabel {
 
 /** A token mints from the zero address: faucets and bridges do this. */
 const ZERO_ADDRESS = "0x0000000000000000000000000000000000000000";
+/** The contract of payment channels, on every chain: it returns what a seller did not charge. */
+const CHANNEL_CONTRACT = "0x4020074e9dF2ce1deE5A9C1b5c3f541D02a10003";
 
 /** The title of a row, in the owner's terms. */
 export function titleOf(
@@ -116,6 +118,8 @@ export function titleOf(
   }
   const other = payment.kind === "incoming" ? payment.sender : payment.recipient;
   if (other === ZERO_ADDRESS) return "Newly minted";
+  if (payment.kind === "incoming" && other === CHANNEL_CONTRACT)
+    return "Back from a payment channel";
   const label = other === null ? undefined : labelOf(other);
   if (label) return label;
   if (other === null && payment.status === "blocked") return "More refusals";
