@@ -79,14 +79,14 @@ t.test("an owner's view of payment channels", async (t) => {
       ],
     );
     t.notOk(JSON.stringify([first, second, last]).includes("voucher"), "not in the list");
-    const one = await get(`agents/${agent.id}/payments/${first?.["id"]}`);
+    const one = await get(`agents/${agent.id}/payments/${String(first?.["id"])}`);
     t.match(one, { channel: { id, charged: "0.0007", voucher: /^0x[0-9a-f]{130}$/ } });
     t.match(await payments("&kind=deposit"), [
       { kind: "deposit", status: "settled", amount: "0.1", txHash: /^0x/, channel: { id } },
     ]);
     const own = await asAgent<{ items: Json[] }>("me/payments?kind=x402&limit=1");
     t.match(own.items, [{ txHash: null, channel: { id, charged: "0" } }]);
-    t.match(await asAgent(`me/payments/${first?.["id"]}`), { channel: { voucher: /^0x/ } });
+    t.match(await asAgent(`me/payments/${String(first?.["id"])}`), { channel: { voucher: /^0x/ } });
     const spent = await payments("&kind=spend,withdrawal,incoming");
     t.same(
       spent.filter((payment) => payment["channel"] !== null),
