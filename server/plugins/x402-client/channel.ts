@@ -187,10 +187,14 @@ function failedResult(
     kind: "failed",
     error: new ApiError(code, {
       detail,
-      extra: { ...extra, paid: false, amountPaid: "0", txHash: null },
+      extra: { ...extra, paid: false, amountPaid: "0", txHash: null, suggestion: KEPT },
     }),
   };
 }
+
+/** Unlike an authorization, a voucher cannot be canceled. */
+const KEPT =
+  "Nothing was charged, but what the voucher allows still counts as spent. `thirdParty` may say why the seller refused; retry with a new Idempotency-Key, or choose another seller.";
 
 /** The later answers of the seller showed that it charged a request whose answer was lost. */
 const answerLost = (paymentId: string, chargedAtomic: bigint): ApiError =>
