@@ -3,7 +3,10 @@
 import { randomUUID } from "node:crypto";
 import t, { type Test } from "tap";
 import { ourFacilitator } from "./stock-sellers.ts";
+import { testApp } from "../helpers/app.ts";
 import { isFullTier } from "../helpers/tier.ts";
+import { until } from "../helpers/until.ts";
+import { post, startReplica } from "../spending/replica.helper.ts";
 import { channelSeller, type ChannelSeller } from "./channel-sellers.ts";
 import { channelIn, channelOf, expectWholeLedger, onChain } from "./channel-facts.ts";
 import { fetchAndDie, keyed, untilDead, type DoomedFetch } from "./doomed.ts";
@@ -116,3 +119,76 @@ for (const isFirst of isFullTier ? [true, false] : [true])
       });
     await expectWholeLedger(t, made);
   });
+
+const RULES = { dailyLimit: "2", channelHeld: "2", channelDelay: 86_400 };
+
+t.test("killed when its deposit was stored, and its voucher not", async (t) => {
+  const made = await market(t, { listen: true, env: ENV, agent: RULES });
+  const { pool } = made.database;
+  const one = await doomedAt(t, made, "", "between");
+  // Between the two the process waits for this lock.
+  const holder = await pool.connect();
+  t.teardown(() => holder.release());
+  await holder.query("SELECT pg_advisory_lock(42)");
+  await pool.query(`
+    CREATE FUNCTION held() RETURNS TRIGGER LANGUAGE plpgsql AS $$
+    BEGIN PERFORM pg_advisory_xact_lock(42); RETURN NEW; END; $$;
+    CREATE TRIGGER held BEFORE UPDATE ON channels FOR EACH ROW EXECUTE FUNCTION held()`);
+  const { url, child, ended } = await startReplica(t, made, {
+    ...ENV,
+    FETCH_PRIVATE_ORIGINS: made.config.fetchPrivateOrigins.join(","),
+  });
+  const headers = { ...made.agent.headers, ...one.fetch.headers };
+  const cut = post(`${url}/api/agents/x402-fetch`, headers, one.fetch.body).catch(() => "cut");
+  const waiting =
+    "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 0 AND objid = 42 AND NOT granted";
+  await until(async () => (await pool.query(waiting)).rows.length > 0, 20_000);
+  child.kill("SIGKILL");
+  await ended;
+  t.equal(await cut, "cut");
+  await pool.query(`SELECT pg_terminate_backend(pid) FROM (${waiting}) AS waiting`);
+  await until(async () => (await pool.query(waiting)).rows.length === 0);
+  await pool.query("DROP TRIGGER held ON channels");
+  await holder.query("SELECT pg_advisory_unlock(42)");
+  const { rows } = await pool.query(
+    "SELECT kind, status FROM payments WHERE agent_id = $1 ORDER BY kind",
+    [made.agent.id],
+  );
+  t.match(rows.slice(0, 1), [{ kind: "deposit", status: "submitted" }]);
+  t.match(rows.at(-1), { kind: "x402", status: "reserved" });
+  t.equal(one.seller.paidRequests, 0);
+  await dead(made);
+  t.match(await again(made, one), { status: 200, body: { paid: true } });
+  t.equal(one.seller.served, 1);
+  await expectSame(t, made, one, PRICE);
+  await expectWholeLedger(t, made);
+});
+
+t.test("two replicas use one channel", async (t) => {
+  const made = await market(t, { listen: true, env: ENV, agent: RULES });
+  const { database, chain, agent } = made;
+  const two = await testApp(t, { database, chain, env: ENV });
+  const one = await doomedAt(t, made, "", "");
+  two.config.fetchPrivateOrigins.push(one.seller.origin);
+  const answers = await Promise.all(
+    Array.from({ length: 10 }, async (_, index) => {
+      const { app } = index % 2 === 0 ? made : two;
+      const answer = await app.inject({
+        method: "POST",
+        url: "/api/agents/x402-fetch",
+        headers: { ...agent.headers, "idempotency-key": `n${index}` },
+        payload: JSON.stringify({ url: `${one.seller.origin}/word` }),
+      });
+      return { status: answer.statusCode, body: answer.json<Record<string, unknown>>() };
+    }),
+  );
+  t.same(
+    answers.map(({ status }) => status),
+    answers.map(() => 200),
+    JSON.stringify(answers.find(({ status }) => status !== 200)?.body),
+  );
+  t.equal(new Set(answers.map(({ body }) => channelIn(body).id)).size, 1);
+  t.equal(one.seller.served, 10);
+  await expectSame(t, made, one, 10n * PRICE);
+  await expectWholeLedger(t, made);
+});
