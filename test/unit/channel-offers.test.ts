@@ -2,7 +2,7 @@
 // what the published client does.
 import { toClientEvmSigner } from "@x402/evm";
 import { BatchSettlementEvmScheme } from "@x402/evm/batch-settlement/client";
-import fc from "fast-check";
+import * as fc from "fast-check";
 import t from "tap";
 import { hashTypedData, hexToBytes, zeroAddress, type Address, type Hex } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
@@ -257,7 +257,7 @@ t.test("what is signed and sent equals the published client's", async (t) => {
             { address: payer.address, signTypedData: (data) => payer.signTypedData(data) },
             {
               readContract: () => Promise.reject(new Error("not needed")),
-            } as never,
+            },
           ),
           {
             salt,
@@ -356,7 +356,7 @@ t.test("the digests are viem's", async () => {
       same(
         depositDigestOf(network, deposit),
         hashTypedData({
-          domain: { ...network.usdc, chainId, verifyingContract: network.usdc.address } as never,
+          domain: { ...network.usdc, chainId, verifyingContract: network.usdc.address },
           types: {
             ReceiveWithAuthorization: [
               { name: "from", type: "address" },
@@ -405,7 +405,8 @@ t.test("growth, and the voucher before", async (t) => {
   t.equal(ownVoucher(order, { ceiling: 1_001n, voucher }), undefined, "another ceiling");
   const foreign = sign(voucherDigestOf(order), hexToBytes(`0x${"12".repeat(32)}`));
   t.equal(ownVoucher(order, { ceiling: 1_000n, voucher: foreign }), undefined, "another key");
-  const salted = { ...order, config: { ...config, salt: `0x${"01".repeat(32)}` as Hex } };
+  const otherSalt: Hex = `0x${"01".repeat(32)}`;
+  const salted = { ...order, config: { ...config, salt: otherSalt } };
   t.equal(ownVoucher(salted, { ceiling: 1_000n, voucher }), undefined, "another channel");
   t.equal(
     ownVoucher({ ...order, chainId: 1 }, { ceiling: 1_000n, voucher }),

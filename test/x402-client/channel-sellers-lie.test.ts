@@ -63,8 +63,8 @@ const FALSE_REPORTS: Record<string, (extra: Extra) => Extra> = {
   "a channel that is no text": (extra) => withState(extra, { channelId: 7 }),
   "a negative charge": (extra) => ({ ...extra, chargedAmount: "-1" }),
   "a fraction": (extra) => ({ ...extra, chargedAmount: "0.5" }),
-  "only a total, above the price": ({ chargedAmount: _, ...extra }) =>
-    withState(extra, { chargedCumulativeAmount: "2001" }),
+  "only a total, above the price": (extra) =>
+    withState({ ...extra, chargedAmount: undefined }, { chargedCumulativeAmount: "2001" }),
 };
 const withState = (extra: Extra, state: object): Extra => ({
   ...extra,
@@ -107,8 +107,8 @@ t.test("a report that breaks the rules ends the channel", async (t) => {
 t.test("without a report, the whole price counts", async (t) => {
   const reports: Record<string, NonNullable<ChannelSeller["report"]>> = {
     "no report": () => undefined,
-    "it failed": ({ extra: _, ...report }) => ({ ...report, success: false }),
-    "nothing about the channel": ({ extra: _, ...report }) => report,
+    "it failed": (report) => ({ ...report, success: false }),
+    "nothing about the channel": (report) => ({ ...report, extra: {} }),
   };
   for (const [name, report] of Object.entries(reports))
     await t.test(name, async (t) => {
@@ -172,7 +172,7 @@ async function corrects(
       const accepts = asked.accepts.map((one) => ({ ...one, extra: { ...one.extra, ...said } }));
       response.setHeader(
         "payment-required",
-        encodePaymentRequiredHeader({ ...asked, error, accepts } as never),
+        encodePaymentRequiredHeader({ ...asked, error, accepts }),
       );
       response.status(402).json({});
     })();
