@@ -7,7 +7,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t, { type Test } from "tap";
-import { recoverTypedDataAddress, type Address, type Hex } from "viem";
+import { getAddress, recoverTypedDataAddress, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import {
   channelIdAt,
@@ -78,9 +78,12 @@ const alarms = async ({ app }: Market): Promise<number> => {
 /** A caller of custody that lies about what it wants to have signed. */
 async function calls(t: Test, { app, agent, chain }: Market): Promise<void> {
   const other = privateKeyToAccount(generatePrivateKey());
+  const [signer] = await app.custody.channelSigners();
+  if (!signer) throw new Error("no key signs vouchers");
   const config = (over: object = {}): ChannelOrder["config"] => ({
     ...configOf(agent.walletAddress, {
       receiver: PAYEE.toLowerCase() as Address,
+      signer,
       token: chain.usdc.toLowerCase() as Address,
       receiverAuthorizer: other.address.toLowerCase() as Address,
       withdrawDelay: 900,
@@ -112,7 +115,7 @@ async function calls(t: Test, { app, agent, chain }: Market): Promise<void> {
       message: { channelId: channelIdAt(chain.chainId, first.config), maxClaimableAmount: 10_000n },
       signature: signed.voucher,
     }),
-    agent.walletAddress,
+    getAddress(signer),
   );
   const before = { ceiling: 10_000n, voucher: signed.voucher };
   t.ok(await sign({ ...first, ceiling: 20_000n, before, deposit: undefined }), "one payment more");

@@ -245,6 +245,7 @@ t.test("what is signed and sent equals the published client's", async (t) => {
         const config = configOf(payer.address, {
           ...terms,
           receiver: RECEIVER,
+          signer: payer.address.toLowerCase() as Address,
           token: network.usdc.address.toLowerCase() as Address,
           salt,
         });
@@ -324,6 +325,7 @@ t.test("the digests are viem's", async () => {
         receiverAuthorizer: AUTHORIZER,
         withdrawDelay,
         receiver: RECEIVER,
+        signer: payer.address.toLowerCase() as Address,
         token,
         salt,
       });
@@ -388,6 +390,7 @@ t.test("growth, and the voucher before", async (t) => {
     receiverAuthorizer: AUTHORIZER,
     withdrawDelay: 900,
     receiver: RECEIVER,
+    signer: payer.address.toLowerCase() as Address,
     token: network.usdc.address.toLowerCase() as Address,
     salt: `0x${"00".repeat(32)}`,
   });
