@@ -177,6 +177,14 @@ BEGIN
       RETURN NEXT;
       RETURN;
     END IF;
+    -- The process of the payment that had it has died. If that signed nothing, its deposit is released before this one counts
+    -- on it: the caller asks again.
+    IF NOT ask.dry_run AND purser_void_unsigned(ask.agent_id, (v_through.channel).busy_payment, 'not_signed',
+         'The process stopped before it signed the payment.') THEN
+      outcome := 'busy';
+      RETURN NEXT;
+      RETURN;
+    END IF;
     IF v_refusal IS NULL AND v_through.is_distrusted THEN
       v_refusal := 'channel_distrusted';
     END IF;
@@ -258,7 +266,12 @@ BEGIN
       'charged', (v_through.channel).charged::text, 'before', (v_through.channel).ceiling::text,
       'voucher', '0x' || encode((v_through.channel).voucher, 'hex'),
       'deposit', NULLIF(v_through.deposit, 0)::text,
-      'depositId', CASE WHEN v_through.deposit > 0 THEN ask.deposit_id END)));
+      'depositId', CASE WHEN v_through.deposit > 0 THEN ask.deposit_id END,
+      -- On its way as far as we know. The seller may never have made it.
+      'openDepositId', (SELECT d.id FROM payments d
+                         WHERE d.agent_id = ask.agent_id AND d.channel_id = (v_through.channel).id AND d.kind = 'deposit'
+                           AND d.status IN ('submitted', 'unknown')
+                         ORDER BY d.created_at DESC LIMIT 1))));
   END IF;
   IF ask.dry_run THEN
     outcome := CASE WHEN code IS NULL THEN 'allowed' ELSE 'denied' END;

@@ -3,9 +3,10 @@
 -- charge earlier payments whose outcome was unknown, because its total counts them. Null: not known, so the payment stays
 -- unknown until a later answer of the receiver or the chain tells.
 -- The amounts stay: each is the growth of the ceiling, which the receiver may claim.
+-- Whether the target delivered is recorded later, once the response is stored: it means that the request has ended.
 -- p_reason: the channel is used no more, because of it.
 CREATE FUNCTION purser_voucher_ended(
-  p_agent_id TEXT, p_payment_id TEXT, p_charged NUMERIC, p_status INTEGER, p_delivered BOOLEAN, p_reason TEXT
+  p_agent_id TEXT, p_payment_id TEXT, p_charged NUMERIC, p_reason TEXT
 ) RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
   v_channel_id TEXT;
@@ -16,11 +17,13 @@ BEGIN
      SET status = CASE WHEN p_charged IS NULL THEN 'unknown' ELSE 'settled' END, charged = p_charged,
          settled_at = CASE WHEN p_charged IS NOT NULL THEN clock_timestamp() END,
          final_at = CASE WHEN p_charged IS NOT NULL THEN clock_timestamp() END,
-         upstream_status = p_status, delivered = p_delivered, updated_at = clock_timestamp()
+         updated_at = clock_timestamp()
    WHERE p.agent_id = p_agent_id AND p.id = p_payment_id AND p.status IN ('submitted', 'unknown') AND p.voucher IS NOT NULL;
   IF FOUND AND p_charged IS NOT NULL THEN
     PERFORM purser_vouchers_uncharged(p_agent_id, v_channel_id);
-    UPDATE channels c SET charged = c.charged + p_charged WHERE c.agent_id = p_agent_id AND c.id = v_channel_id;
+    -- Never above the ceiling, whatever the receiver reports of two requests that showed the same one.
+    UPDATE channels c SET charged = LEAST(c.charged + p_charged, c.ceiling)
+     WHERE c.agent_id = p_agent_id AND c.id = v_channel_id;
   END IF;
   UPDATE channels c
      SET busy_payment = NULL, busy_until = '-infinity', used_at = clock_timestamp(),

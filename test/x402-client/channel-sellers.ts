@@ -9,7 +9,7 @@ import { paymentMiddleware, setSettlementOverrides, x402ResourceServer } from "@
 import express from "express";
 import type { Test } from "tap";
 import type { Address } from "viem";
-import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import type { TestChain } from "../helpers/chain.ts";
 
 type Report = Record<string, unknown> & { extra?: Record<string, unknown> };
@@ -24,6 +24,9 @@ interface ChannelSellerOptions {
   minDeposit?: string;
   /** It also sells for this exact price. */
   exact?: string;
+  /** The key that signs its claims; another seller with it has the same channels. */
+  authorizer?: PrivateKeyAccount;
+  maxTimeoutSeconds?: number;
 }
 
 export interface ChannelSeller {
@@ -50,7 +53,7 @@ export async function channelSeller(
   const { chain, payTo, facilitator, price = "1000", withdrawDelay = 900, exact } = options;
   const network = `eip155:${chain.chainId}` as const;
   const scheme = new BatchSettlementEvmScheme(payTo, {
-    receiverAuthorizerSigner: privateKeyToAccount(generatePrivateKey()),
+    receiverAuthorizerSigner: options.authorizer ?? privateKeyToAccount(generatePrivateKey()),
     withdrawDelay,
   });
   const resources = new x402ResourceServer(facilitator)
@@ -61,7 +64,7 @@ export async function channelSeller(
     asset: chain.usdc,
     extra: { name: "USDC", version: "2", ...more },
   });
-  const terms = { network, payTo, maxTimeoutSeconds: 60 };
+  const terms = { network, payTo, maxTimeoutSeconds: options.maxTimeoutSeconds ?? 60 };
   const minDeposit = options.minDeposit === undefined ? {} : { minDeposit: options.minDeposit };
   const accepts = [
     { ...terms, scheme: "batch-settlement", price: inUsdc(price, minDeposit) },

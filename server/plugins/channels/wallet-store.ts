@@ -37,8 +37,6 @@ export async function voucherSigned(
 export interface VoucherEnd extends Key {
   /** Null: not known. */
   chargedAtomic: bigint | null;
-  upstreamStatus: number | null;
-  delivered: boolean;
   /** Why the channel is used no more. */
   reason: "seller_broke_rules" | null;
 }
@@ -47,13 +45,11 @@ export async function voucherEnded(sql: Sql, end: VoucherEnd): Promise<void> {
   // SQL: as above.
   await sql.query({
     name: "voucher-ended",
-    text: "SELECT purser_voucher_ended($1, $2, $3::numeric, $4::integer, $5::boolean, $6::text)",
+    text: "SELECT purser_voucher_ended($1, $2, $3::numeric, $4::text)",
     values: [
       end.agentId,
       end.paymentId,
       end.chargedAtomic === null ? null : String(end.chargedAtomic),
-      end.upstreamStatus,
-      end.delivered,
       end.reason,
     ],
   });
@@ -73,17 +69,21 @@ export async function voucherAgain(
 
 export async function channelCorrected(
   sql: Sql,
-  correction: Key & { total: bigint; ceiling: bigint; voucher: Hex | null },
+  correction: Key & { total: bigint; ceiling: bigint; voucher: Hex | null; wasShown: boolean },
 ): Promise<void> {
-  const { agentId, paymentId, total, ceiling, voucher } = correction;
+  const { agentId, paymentId, total, ceiling, voucher, wasShown } = correction;
   // SQL: calls a function.
-  await sql.query("SELECT purser_channel_corrected($1, $2, $3::numeric, $4::numeric, $5::bytea)", [
-    agentId,
-    paymentId,
-    String(total),
-    String(ceiling),
-    voucher && bytea(Buffer.from(voucher.slice(2), "hex")),
-  ]);
+  await sql.query(
+    "SELECT purser_channel_corrected($1, $2, $3::numeric, $4::numeric, $5::bytea, $6::boolean)",
+    [
+      agentId,
+      paymentId,
+      String(total),
+      String(ceiling),
+      voucher && bytea(Buffer.from(voucher.slice(2), "hex")),
+      wasShown,
+    ],
+  );
 }
 
 /** A payment whose voucher was signed, and its channel now. */

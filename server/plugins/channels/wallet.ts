@@ -45,7 +45,7 @@ interface Deps {
     ended(end: VoucherEnd): Promise<void>;
     again(key: Key & { seconds: number }): Promise<boolean>;
     corrected(
-      correction: Key & { total: bigint; ceiling: bigint; voucher: Hex | null },
+      correction: Key & { total: bigint; ceiling: bigint; voucher: Hex | null; wasShown: boolean },
     ): Promise<void>;
     find(key: Key): Promise<StoredVoucher | undefined>;
   };
@@ -63,6 +63,8 @@ export interface ThroughChannel {
   balanceAtomic: bigint;
   priceAtomic: bigint;
   depositId: string | undefined;
+  /** An earlier request with the key has shown the voucher. */
+  wasShown?: true;
 }
 
 /** A voucher that was signed before, ready to be shown again. */
@@ -70,6 +72,7 @@ export interface ShownBefore extends Omit<StoredVoucher, "order"> {
   id: Hex;
   order: ChannelOrder;
   signed: ChannelSignatures;
+  wasShown: true;
 }
 
 export class WalletChannels {
@@ -153,42 +156,70 @@ export class WalletChannels {
 
   /**
    * Accepts a seller's total only with a voucher of this wallet, or if the chain shows that total. True if it was accepted:
-   * then the request can be made again.
+   * then the request can be made again. `wasShown`: an earlier request with the key showed its voucher.
    */
-  async correct(key: Key, order: ChannelOrder, correction: Correction): Promise<boolean> {
+  async correct(
+    key: Key,
+    {
+      order,
+      correction,
+      wasShown,
+    }: { order: ChannelOrder; correction: Correction; wasShown: boolean },
+  ): Promise<boolean> {
     const total = BigInt(correction.total);
     const signed = ownVoucherIn(order, correction);
     const ceiling = signed?.ceiling ?? 0n;
-    if (total > ceiling && !(await this.#isOnChain(order, total))) return false;
-    await this.#deps.store.corrected({ ...key, total, ceiling, voucher: signed?.voucher ?? null });
+    const known = [order.ceiling, order.before?.ceiling ?? 0n].some((one) => total <= one);
+    // Beyond what we know as signed, the chain is not enough: the next voucher needs the one before it as its evidence.
+    if (total > ceiling && !(known && (await this.#isOnChain(order, total)))) return false;
+    const voucher = signed?.voucher ?? null;
+    await this.#deps.store.corrected({ ...key, total, ceiling, voucher, wasShown });
     return true;
   }
 
-  async #isOnChain({ chainId, config }: ChannelOrder, total: bigint): Promise<boolean> {
-    const state = await this.#deps
+  async #isOnChain(order: ChannelOrder, total: bigint): Promise<boolean> {
+    return (await this.#stateOf(order))?.totalClaimed === total;
+  }
+
+  async #stateOf({ chainId, config }: Pick<ChannelOrder, "chainId" | "config">) {
+    return this.#deps
       .states(chainId)
       ?.newest(channelIdAt(chainId, config))
       .catch((err: unknown) => {
         this.#deps.log.warn({ err }, "a channel was not read");
         return undefined;
       });
-    return state?.totalClaimed === total;
   }
 
-  /** The voucher of an earlier request with the key. Its deposit is shown again only while it is not on the chain. */
+  /** The voucher of an earlier request with the key, with its deposit if that was not made. */
   async find(key: Key): Promise<ShownBefore | undefined> {
     const stored = await this.#deps.store.find(key);
     if (!stored) return undefined;
     const { depositId, order, voucher } = stored;
-    const row = depositId === undefined ? undefined : await this.#deps.findSettlement(depositId);
-    const isOpen = row !== undefined && (row.status === "queued" || row.status === "submitted");
-    const deposit = isOpen ? depositIn(row.authorization) : undefined;
+    const unmade = await this.unmadeDeposit(depositId, order);
     return {
       ...stored,
       id: channelIdAt(order.chainId, order.config),
-      order: { ...order, ...(deposit && { deposit }) },
-      signed: { voucher, deposit: deposit && row ? row.authorization.signature : null },
+      wasShown: true,
+      order: { ...order, ...(unmade && { deposit: unmade.deposit }) },
+      signed: { voucher, deposit: unmade?.signature ?? null },
     };
+  }
+
+  /**
+   * A deposit that was signed for an earlier request, if the channel on the chain lacks it: then it is shown again, because
+   * the seller may never have made it.
+   */
+  async unmadeDeposit(
+    id: string | undefined,
+    { chainId, config, ceiling }: ChannelOrder,
+  ): Promise<{ deposit: ChannelOrder["deposit"]; signature: Hex } | undefined> {
+    const row = id === undefined ? undefined : await this.#deps.findSettlement(id);
+    if (row?.status !== "queued" && row?.status !== "submitted") return undefined;
+    const state = await this.#stateOf({ chainId, config });
+    if (!state || state.balance >= ceiling) return undefined;
+    const { authorization } = row;
+    return { deposit: depositIn(authorization), signature: authorization.signature };
   }
 
   /** Takes the channel once more for such a voucher; false if another payment has it. */

@@ -287,7 +287,9 @@ export class Vault implements KeyVault {
     if (config.payer !== wallet.address)
       throw new CustodyError(`the channel is not of the wallet of agent ${agentId}`);
     if (before && !ownVoucher(order, before))
-      throw new CustodyError("the voucher before this one is not of this channel");
+      throw new NotSignedFor(
+        `agent ${agentId}: the voucher before this one is not of this channel`,
+      );
     const key = this.#channelKey(config.payerAuthorizer);
     const voucher = this.#deps.curve.sign(voucherDigestOf(order), key);
     const deposit = depositOf(order);

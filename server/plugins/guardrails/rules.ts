@@ -881,6 +881,8 @@ export interface ReservedChannel {
   /** Missing if the channel has enough. */
   deposit?: string;
   depositId?: string;
+  /** A deposit before this payment, whose outcome is not known yet. */
+  openDepositId?: string;
 }
 
 export type RuleName = (typeof ORDERED)[number]["name"];

@@ -56,16 +56,19 @@ export async function signForChannel(
   const signed = await deps.steps.signing(key, call, () =>
     deps.channels.sign(agentId, order, siteOf(target.url)),
   );
-  const { depositId } = channel;
+  const { depositId, openDepositId } = channel;
   await deps.steps.accepting(key, () => deps.channels.accept(key, { order, signed, depositId }));
+  const unmade = order.deposit
+    ? undefined
+    : await deps.channels.unmadeDeposit(openDepositId, order);
   return {
     id: channel.id,
-    order,
-    signed,
+    order: unmade ? { ...order, deposit: unmade.deposit } : order,
+    signed: unmade ? { ...signed, deposit: unmade.signature } : signed,
     chargedBefore: BigInt(channel.charged),
     balanceAtomic: BigInt(channel.balance) + BigInt(channel.deposit ?? "0"),
     priceAtomic: chosen.amountAtomic,
-    depositId,
+    depositId: depositId ?? (unmade && openDepositId),
   };
 }
 
@@ -114,7 +117,8 @@ export async function confirmThroughChannel(
   const { correction } = failure;
   if (correction && !job.hasCorrected) {
     job.hasCorrected = true;
-    if (await channels.correct(payment.key, payment.through.order, correction)) return undefined;
+    const { order, wasShown = false } = payment.through;
+    if (await channels.correct(payment.key, { order, correction, wasShown })) return undefined;
   }
   return failed(job, payment, failure);
 }
@@ -132,13 +136,7 @@ async function delivered(
   const reason = report.kind === "broken" ? ("seller_broke_rules" as const) : null;
   if (report.kind === "broken")
     job.deps.log.warn({ ...key, channelId, why: report.why }, "a seller broke a channel's rules");
-  await job.deps.channels.end({
-    ...key,
-    chargedAtomic,
-    reason,
-    upstreamStatus: seen.status,
-    delivered: true,
-  });
+  await job.deps.channels.end({ ...key, chargedAtomic, reason });
   const paid = {
     ...facts,
     amountAtomic: chargedAtomic,
@@ -161,7 +159,7 @@ async function failed(job: Job, payment: ChannelPayment, failure: Failure): Prom
   const { key, facts, through } = payment;
   const upstreamStatus = failure.seen?.status ?? null;
   const delivery = { upstreamStatus, delivered: false };
-  await job.deps.channels.end({ ...key, chargedAtomic: null, reason: null, ...delivery });
+  await job.deps.channels.end({ ...key, chargedAtomic: null, reason: null });
   const extra = {
     paymentId: key.paymentId,
     network: facts.network,
@@ -189,10 +187,14 @@ function failedResult(
     kind: "failed",
     error: new ApiError(code, {
       detail,
-      extra: { ...extra, paid: false, amountPaid: "0", txHash: null },
+      extra: { ...extra, paid: false, amountPaid: "0", txHash: null, suggestion: KEPT },
     }),
   };
 }
+
+/** Unlike an authorization, a voucher cannot be canceled. */
+const KEPT =
+  "Nothing was charged, but what the voucher allows still counts as spent. `thirdParty` may say why the seller refused; retry with a new Idempotency-Key, or choose another seller.";
 
 /** The later answers of the seller showed that it charged a request whose answer was lost. */
 const answerLost = (paymentId: string, chargedAtomic: bigint): ApiError =>

@@ -24,6 +24,7 @@ const FETCHING = [
   "fetch_quota_exceeded",
   "paid_upstream_failed",
   "price_not_announced",
+  "channel_busy",
 ] as const;
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
