@@ -124,6 +124,7 @@ export const ERRORS = {
     503,
     "Payment channel in use",
     "The agent's other requests to this seller use the payment channel, which serves one at a time. Nothing was signed. Retry.",
+    true,
   ),
   channel_distrusted: define(
     403,

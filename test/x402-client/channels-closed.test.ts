@@ -88,6 +88,10 @@ t.test("channels are closed", async (t) => {
   await t.test("without the seller, after the delay", async (t) => {
     const before = await made.balanceOf(agent.walletAddress);
     const { seller, row } = await sell();
+    // Not known whether it was charged: the end of the channel tells.
+    seller.handler = (_request, response) => void response.status(500).end();
+    const failed = await made.fetch({ url: `${seller.origin}/word` });
+    t.match(failed.body, { code: "payment_status_unknown" }, failed.text);
     seller.before = (_request, response) => void response.status(503).end();
     await close(row.id);
     await until(async () => {
@@ -106,6 +110,11 @@ t.test("channels are closed", async (t) => {
     await chain.testClient.mine({ blocks: 1 });
     t.match(await closed(row.id), { status: "closed", returned: "0.1", charged: "0.0021" });
     t.equal(await made.balanceOf(agent.walletAddress), before, "the seller never claimed");
+    const ended = await app.inject({
+      url: `/api/agents/me/payments/${String(failed.body["paymentId"])}`,
+      headers: agent.headers,
+    });
+    t.match(ended.json(), { status: "settled", channel: { charged: "0" } }, ended.body);
   });
 
   await t.test("and the ledger agrees with the chain", async (t) => {

@@ -79,12 +79,15 @@ export async function signForChannel(
 export async function shownBefore(
   job: Job,
   paymentId: string,
+  wasDelivered: boolean,
 ): Promise<ThroughChannel | undefined> {
   const { channels } = job.deps;
   const key = { agentId: job.caller.id, paymentId };
   const found = await channels.find(key);
   if (!found) return undefined;
   const { chargedAtomic, ...through } = found;
+  // The response is stored, and only its answer is missing.
+  if (chargedAtomic !== null && wasDelivered) return through;
   if (chargedAtomic === 0n) throw neverPaidError(paymentId);
   if (chargedAtomic !== null) throw answerLost(paymentId, chargedAtomic);
   if (!(await channels.again(key, busySecondsOf(job.input, job.deps.settleWaitMs))))

@@ -238,7 +238,8 @@ export class X402Client {
       return call.answer(
         await call.keep(key, { kind: "failed", error: neverPaidError(key.paymentId) }),
       );
-    const payment = await this.#signedBefore(job, begun);
+    const wasDelivered = shown?.kind === "delivered";
+    const payment = await this.#signedBefore(job, begun, wasDelivered);
     if (shown) return this.#finish(job, payment, shown);
     // Without its response, the same proof is shown once more, if a repetition has no effect.
     return isSafe(target)
@@ -460,12 +461,16 @@ export class X402Client {
   }
 
   /** The signed payment that an earlier request of this key left without an answer. */
-  async #signedBefore(job: Job, { call, payment }: SignedBefore): Promise<SignedPayment> {
+  async #signedBefore(
+    job: Job,
+    { call, payment }: SignedBefore,
+    wasDelivered: boolean,
+  ): Promise<SignedPayment> {
     const { caller, target, deps } = job;
     const { id: paymentId, amountAtomic, counterparty: payTo } = payment;
     const terms = payment.requirement as PaymentTerms;
     const accepted = acceptedAgain(terms);
-    const proof = await this.#proofBefore(job, payment);
+    const proof = await this.#proofBefore(job, payment, wasDelivered);
     if (!proof || !accepted || payTo === null) throw inProgress(paymentId);
     return {
       key: { agentId: caller.id, paymentId },
@@ -489,9 +494,9 @@ export class X402Client {
     };
   }
 
-  async #proofBefore(job: Job, { id, policy }: SignedBefore["payment"]) {
+  async #proofBefore(job: Job, { id, policy }: SignedBefore["payment"], wasDelivered: boolean) {
     if (policy?.["channel"] !== undefined) {
-      const through = await shownBefore(job, id);
+      const through = await shownBefore(job, id, wasDelivered);
       return through && { through };
     }
     const settlement = await job.deps.settlement.find(id);
