@@ -1,4 +1,5 @@
 // One simulated process of the service: the modules that move money, wired as in server/app.ts.
+import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyPluginAsync } from "fastify";
 import { Registry } from "prom-client";
 import type { Config } from "../../server/config.ts";
@@ -11,6 +12,7 @@ import readiness from "../../server/infra/readiness.ts";
 import agents from "../../server/plugins/agents/index.ts";
 import allowances from "../../server/plugins/allowances/index.ts";
 import approvals from "../../server/plugins/approvals/index.ts";
+import walletChannels from "../../server/plugins/channels/wallet-plugin.ts";
 import custody from "../../server/plugins/custody/index.ts";
 import facilitator from "../../server/plugins/facilitator/index.ts";
 import listings from "../../server/plugins/listings/index.ts";
@@ -47,6 +49,8 @@ const MODULES: unknown[] = [
   payments,
   withdrawals,
   facilitator,
+  // The simulated chain has no channel contract, so no channel is read there.
+  fp(async (app: FastifyInstance) => void (await app.register(walletChannels, { states: () => undefined }))),
   merchants,
   listings,
   x402Client,

@@ -9,7 +9,6 @@ import type { Hex } from "viem";
 import type { SignedAuthorization } from "../../core/authorization.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
-import { databaseNow } from "../../infra/db/prisma.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
 import { examine, receiptIn, type KeptEvidence } from "../payments/evidence.ts";
 import type { PaymentKey, PaymentResult } from "../payments/idempotency.ts";
@@ -329,7 +328,7 @@ export async function record(
 ): Promise<void> {
   const { deps, listing, cacheLookup } = job;
   const { key } = payment;
-  await recordDelivery(deps.db, key, delivery);
+  await recordDelivery(deps.pool, key, delivery);
   const attempt = (what: string, work: Promise<unknown>): Promise<unknown> =>
     work.catch((err: unknown) => deps.log.warn({ err, ...key }, `${what} not recorded`));
   if (evidence) await attempt("a seller's receipt was", recordEvidence(deps.db, key, evidence));
@@ -343,13 +342,16 @@ export async function record(
 
 /** Records what the target did; what happened to the payment is recorded separately. */
 async function recordDelivery(
-  db: FetchDeps["db"],
-  { agentId, paymentId: id }: PaymentKey,
+  sql: FetchDeps["pool"],
+  { agentId, paymentId }: PaymentKey,
   { upstreamStatus, delivered }: DeliveryRecord,
 ): Promise<void> {
-  await db.payment.updateMany({
-    where: { agentId, id },
-    data: { upstreamStatus, delivered, updatedAt: await databaseNow(db) },
+  // SQL: part of every paid fetch; prepared, and with the database's time in one round trip.
+  await sql.query({
+    name: "fetch-delivery",
+    text: `UPDATE payments SET upstream_status = $3, delivered = $4, updated_at = clock_timestamp()
+            WHERE agent_id = $1 AND id = $2`,
+    values: [agentId, paymentId, upstreamStatus, delivered],
   });
 }
 

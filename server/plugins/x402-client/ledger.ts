@@ -70,7 +70,7 @@ export class LedgerEntry {
     this.#start = start;
     this.#send = send;
     this.#lease = lease;
-    this.#begun = beginFetch(stores.db, start);
+    this.#begun = beginFetch(stores.pool, start);
     // `begun` rethrows this; the target is requested meanwhile.
     this.#begun.catch(() => undefined);
   }
@@ -142,7 +142,7 @@ export class LedgerEntry {
   async #end(end: Omit<FetchEnd, "status" | "bytes">): Promise<void> {
     const id = await this.#begun;
     const seen = { status: this.#status, bytes: this.#bytes };
-    await endFetch(this.#stores.db, { agentId: this.#start.agentId, id }, { ...end, ...seen });
+    await endFetch(this.#stores.pool, { agentId: this.#start.agentId, id }, { ...end, ...seen });
   }
 }
 
@@ -165,20 +165,34 @@ export function placeForLedger({ origin, pathname }: URL): { origin: string; pat
   return { origin: origin.slice(0, 300), path: path.slice(0, 512) };
 }
 
-async function beginFetch(db: Db, { url, ...facts }: FetchStart): Promise<string> {
+async function beginFetch(sql: Sql, start: FetchStart): Promise<string> {
   const id = newId("fet");
-  const listingId = facts.listingId ?? null;
-  await db.fetch.create({ data: { ...facts, ...placeForLedger(url), id, listingId } });
+  const { agentId, apiKeyId, requestId, kind, method, url, listingId = null } = start;
+  const { origin, path } = placeForLedger(url);
+  // SQL: part of every fetch; prepared.
+  await sql.query({
+    name: "fetch-begun",
+    text: `INSERT INTO fetches (agent_id, id, api_key_id, request_id, kind, method, origin, path, listing_id)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+    values: [agentId, id, apiKeyId, requestId, kind, method, origin, path, listingId],
+  });
   return id;
 }
 
 async function endFetch(
-  db: Db,
-  key: { agentId: string; id: string },
+  sql: Sql,
+  { agentId, id }: { agentId: string; id: string },
   end: FetchEnd,
 ): Promise<void> {
-  const endedAt = await databaseNow(db);
-  await db.fetch.updateMany({ where: key, data: { ...end, endedAt } });
+  const { outcome, code, status, bytes, keptBytes, paymentId, signedIn = false } = end;
+  // SQL: part of every fetch; prepared, and with the database's time in one round trip.
+  await sql.query({
+    name: "fetch-ended",
+    text: `UPDATE fetches SET outcome = $3, code = $4, status = $5, bytes = $6, kept_bytes = $7, payment_id = $8,
+                  signed_in = $9, ended_at = clock_timestamp()
+            WHERE agent_id = $1 AND id = $2`,
+    values: [agentId, id, outcome, code, status, bytes, keptBytes, paymentId, signedIn],
+  });
 }
 
 /**
