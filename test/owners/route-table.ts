@@ -113,6 +113,9 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /api/agents/:id/audit": OWNED("200"),
   "GET /api/agents/:id/payments": OWNED("200"),
   "GET /api/agents/:id/payments/:paymentId": OWNED("200"),
+  "GET /api/agents/:id/channels": OWNED("200"),
+  "POST /api/agents/:id/channels/close": OWNED("200"),
+  "POST /api/agents/:id/channels/:channelId/close": OWNED("404 not_found"),
   "POST /api/agents/:id/withdrawals/prepare": OWNED("402 insufficient_funds", { amount: "1" }),
   "POST /api/agents/:id/withdrawals": {
     ...OWNED("401 invalid_signature"),

@@ -166,6 +166,7 @@ async function request(
                   ? subjects.merchantKeyId
                   : subjects.agentId;
   const path = row.url
+    .replace(":channelId", `0x${"1".repeat(64)}`)
     .replace(":paymentId", subjects.paymentId)
     .replace(":keyId", subjects.keyId)
     .replace(":connectionId", subjects.connectionId)

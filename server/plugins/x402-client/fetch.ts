@@ -197,9 +197,10 @@ export class X402Client {
     const { channel, payTo } = found.chosen;
     const pay = () => this.#pay(job, call, found);
     // The database says whose turn it is; here they only wait in order.
-    return channel
-      ? deps.turns.take(`${job.caller.id} ${payTo}`, pay, job.target.timeoutMs)
-      : pay();
+    if (!channel) return pay();
+    const { receiverAuthorizer, withdrawDelay } = channel;
+    const of = [job.caller.id, payTo, receiverAuthorizer, withdrawDelay].join(" ");
+    return deps.turns.take(of, pay, job.target.timeoutMs);
   }
 
   async #pay(job: Job, call: Call, found: Price): Promise<Answer | undefined> {
