@@ -17,7 +17,7 @@ import {
 export const ChannelParams = Strict({ id: IdParam, channelId: Hex32 });
 
 /** Money of a wallet in escrow, from which one seller is paid by vouchers. */
-export const PaymentChannel = Type.Object({
+export const AgentChannel = Type.Object({
   id: Hex32,
   agentId: Id,
   network: NetworkId,
@@ -51,10 +51,10 @@ export const PaymentChannel = Type.Object({
   lastUsedAt: Timestamp,
   closedAt: Nullable(Timestamp),
 });
-export type PaymentChannel = Static<typeof PaymentChannel>;
+export type AgentChannel = Static<typeof AgentChannel>;
 
-export const PaymentChannelPage = Type.Object({
-  ...Page(PaymentChannel).properties,
+export const AgentChannelPage = Type.Object({
+  ...Page(AgentChannel).properties,
   total: Type.Object(
     {
       channels: Type.Integer(),
@@ -67,7 +67,7 @@ export const PaymentChannelPage = Type.Object({
   ),
 });
 
-export type PaymentChannelTotal = Static<typeof PaymentChannelPage>["total"];
+export type PaymentChannelTotal = Static<typeof AgentChannelPage>["total"];
 
 export const ClosingAnswer = Type.Object({
   closing: Type.Integer({ description: "How many channels were open, and are closing now" }),

@@ -17,7 +17,7 @@ import {
 } from "../../web/src/lib/money.ts";
 import { niceTicks } from "../../web/src/lib/ticks.ts";
 import { formatAgo, formatUntil } from "../../web/src/lib/time.ts";
-import type { Agent, Limits, Payment, PaymentChannel } from "../../web/src/lib/wire.ts";
+import type { Agent, Limits, Payment, AgentChannel } from "../../web/src/lib/wire.ts";
 import { siweMessage } from "../../web/src/lib/wallet/siwe.ts";
 import { sellerOf, statusIn, whatClosingDoes } from "../../web/src/features/channels/words.ts";
 import { explainDenial, statusOf, titleOf } from "../../web/src/features/payments/status.ts";
@@ -351,8 +351,8 @@ t.test("the ticks of an axis are few, round, whole, and reach the highest value"
 
 t.test("payment channels say how they end, and a deposit is no spending", async (t) => {
   const nowMs = Date.parse("2026-05-01T12:00:00Z");
-  const channel = (changes: Partial<PaymentChannel>): PaymentChannel => ({
-    ...({ status: "open", reason: null, returnsAt: null, url: null } as PaymentChannel),
+  const channel = (changes: Partial<AgentChannel>): AgentChannel => ({
+    ...({ status: "open", reason: null, returnsAt: null, url: null } as AgentChannel),
     payTo: "0x3C44CdDdB6a900fa2b585dd299e03d12FA4293BC",
     ...changes,
   });

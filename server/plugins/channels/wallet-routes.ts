@@ -7,8 +7,8 @@ import { ApiError } from "../../errors.ts";
 import {
   ChannelParams,
   ClosingAnswer,
-  PaymentChannelPage,
-  type PaymentChannel,
+  AgentChannelPage,
+  type AgentChannel,
   type PaymentChannelTotal,
 } from "../../schemas/channels.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
@@ -19,7 +19,7 @@ import { heldIn, listChannels, type ChannelRow } from "./wallet-store.ts";
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   const tags = ["owners: payments"];
 
-  const onWire = (row: ChannelRow): PaymentChannel => {
+  const onWire = (row: ChannelRow): AgentChannel => {
     const balance = row.depositedAtomic - row.returnedAtomic;
     return {
       id: row.id,
@@ -28,7 +28,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       payTo: getAddress(row.receiver),
       url: row.url,
       status: row.status,
-      reason: row.reason as PaymentChannel["reason"],
+      reason: row.reason as AgentChannel["reason"],
       withdrawDelaySeconds: row.withdrawDelay,
       balance: formatAtomic(row.status === "closed" ? 0n : balance),
       spent: formatAtomic(row.ceilingAtomic),
@@ -52,7 +52,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         summary: "The agent's payment channels, and what is held in them",
         params: IdParams,
         querystring: PageQuery,
-        response: { 200: PaymentChannelPage },
+        response: { 200: AgentChannelPage },
       },
     },
     async ({ owner, params, query }) => {

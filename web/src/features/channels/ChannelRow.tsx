@@ -3,19 +3,19 @@ import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
 import { Money } from "../../components/Money.tsx";
 import { TimeAgo, useNowMs } from "../../components/RelativeTime.tsx";
-import type { PaymentChannel } from "../../lib/wire.ts";
+import type { AgentChannel } from "../../lib/wire.ts";
 import { useExplorer } from "../../shared/info.ts";
 import styles from "./ChannelRow.module.css";
 import { sellerOf, statusIn } from "./words.ts";
 
 interface ChannelRowProps {
-  channel: PaymentChannel;
+  channel: AgentChannel;
   /** The owner's name for the payee. */
   label: string | undefined;
   onClose: () => void;
 }
 
-const COLORS: Record<PaymentChannel["status"], MantineColor> = {
+const COLORS: Record<AgentChannel["status"], MantineColor> = {
   open: "green",
   closing: "yellow",
   closed: "gray",

@@ -2,12 +2,12 @@ import { queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
 import { pagedQuery } from "../../lib/pages.ts";
 import { keys } from "../../lib/query-keys.ts";
-import type { ClosingAnswer, PaymentChannel, PaymentChannelTotal } from "../../lib/wire.ts";
+import type { ClosingAnswer, AgentChannel, PaymentChannelTotal } from "../../lib/wire.ts";
 
 const pathOf = (agentId: string): string => `/api/agents/${agentId}/channels`;
 
 export const channelsQuery = (agentId: string) =>
-  pagedQuery<PaymentChannel>(keys.channels(agentId), pathOf(agentId));
+  pagedQuery<AgentChannel>(keys.channels(agentId), pathOf(agentId));
 
 /** Of all channels, however many the list has. */
 export const channelTotalQuery = (agentId: string) =>

@@ -1,10 +1,10 @@
 /** What the app says about payment channels. */
 import { durationText } from "../../../../packages/rules/src/kinds.ts";
 import { formatClock } from "../../lib/time.ts";
-import type { PaymentChannel } from "../../lib/wire.ts";
+import type { AgentChannel } from "../../lib/wire.ts";
 
 /** The site where the channel was used last; without one, the payee. */
-export function sellerOf({ url, payTo }: PaymentChannel): string {
+export function sellerOf({ url, payTo }: AgentChannel): string {
   try {
     if (url !== null) return new URL(url).host;
   } catch {
@@ -13,7 +13,7 @@ export function sellerOf({ url, payTo }: PaymentChannel): string {
   return `${payTo.slice(0, 6)}…${payTo.slice(-4)}`;
 }
 
-export function statusIn(channel: PaymentChannel, nowMs: number): string {
+export function statusIn(channel: AgentChannel, nowMs: number): string {
   const { status, reason, returnsAt } = channel;
   if (status !== "closing") return status === "open" ? "Open" : "Closed";
   if (returnsAt !== null) return `Closing: withdrawal until ${formatClock(returnsAt, nowMs)}`;
