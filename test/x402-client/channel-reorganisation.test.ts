@@ -1,5 +1,6 @@
 // Goal: a reorganisation removes the deposit of a channel: the next payment shows it again, so the seller has its money, and nothing is
 // counted twice.
+// Tier: full (a chain of its own, and times until a deposit expires).
 import { randomUUID } from "node:crypto";
 import t from "tap";
 import { stockFacilitator } from "../helpers/stock-channels.ts";
