@@ -50,10 +50,9 @@ const MODULES: unknown[] = [
   withdrawals,
   facilitator,
   // The simulated chain has no channel contract, so no channel is read there.
-  fp(
-    async (app: FastifyInstance) =>
-      void (await app.register(walletChannels, { states: () => undefined })),
-  ),
+  fp(async (app: FastifyInstance) => {
+    await app.register(walletChannels, { states: () => undefined });
+  }),
   merchants,
   listings,
   x402Client,
