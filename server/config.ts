@@ -2,9 +2,9 @@
  * The one reader of the environment, by the table in core/configuration.ts. `loadConfig` validates everything at once
  * and throws one `ConfigError` that lists every problem, so that an operator can fix them together.
  */
-import { hexToBytes } from "viem";
 import { readFileSync } from "node:fs";
 import { compile } from "@fastify/proxy-addr";
+import { hexToBytes } from "viem";
 import type { StaticDecode, TObject, TProperties } from "typebox";
 import { Value } from "typebox/value";
 import { isLoopbackHost, type Trust } from "./core/client-address.ts";

@@ -114,7 +114,8 @@ export function transactionAccount(
   });
 }
 
-interface PlainTransaction {
+/** A transaction with all that is signed. */
+export interface PlainTransaction {
   chainId: number;
   nonce: number;
   gas: bigint;

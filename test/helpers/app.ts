@@ -45,7 +45,7 @@ export interface TestApp {
 const MASTER_KEY = randomBytes(32).toString("base64");
 
 /** Signs vouchers of agents' channels. */
-export const CHANNEL_KEY = `0x${randomBytes(32).toString("hex")}`;
+export const CHANNEL_KEY = `0x${randomBytes(32).toString("hex")}` as const;
 
 /** Gas budgets that a load test with thousands of payments does not reach. */
 export const AMPLE_GAS = Object.keys(GAS_BUDGET)

@@ -2,12 +2,16 @@
 // looks like a transaction, nor a deposit like spending.
 // Tier: full (shows every state of one feature).
 import t from "tap";
+import { privateKeyToAccount } from "viem/accounts";
+import { CHANNEL_KEY } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { picture, stepsOf } from "./pictures.ts";
 import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
 
 const PAYEE = testAccount(70).address;
+/** Channels of another key would be closed. */
+const SIGNER = privateKeyToAccount(CHANNEL_KEY).address.toLowerCase();
 const idOf = (digit: string): string => `0x${digit.repeat(64)}`;
 const HASH = `0x${"ab".repeat(32)}`;
 
@@ -37,7 +41,7 @@ t.test("payment channels in the app", async (t) => {
     await database.pool.query(
       `INSERT INTO channels (agent_id, id, chain_id, asset, receiver, receiver_authorizer, withdraw_delay, signer, salt,
          status, reason, ceiling, voucher, charged, returned, url, look_at, returns_at, closed_at)
-       VALUES ($1, $2, $3, $4, $5, $5, 900, $5, $6, $7, $8, $9, decode(repeat('cd', 65), 'hex'), $10, $11, $12, 'infinity',
+       VALUES ($1, $2, $3, $4, $5, $5, 900, $14, $6, $7, $8, $9, decode(repeat('cd', 65), 'hex'), $10, $11, $12, 'infinity',
          now() + $13 * interval '1 minute', CASE WHEN $7 = 'closed' THEN now() END)`,
       [
         ...values,
@@ -50,6 +54,7 @@ t.test("payment channels in the app", async (t) => {
         row.returned ?? 0,
         url,
         row.returnsInMinutes ?? null,
+        SIGNER,
       ],
     );
     await database.pool.query(
@@ -146,7 +151,7 @@ t.test("payment channels in the app", async (t) => {
     const dialog = page.getByRole("dialog");
     await dialog.getByText("that takes at most 15 minutes and a few minutes more").waitFor();
     await picture(page, "channel-close");
-    await dialog.getByRole("button", { name: "Close channels" }).click();
+    await dialog.getByRole("button", { name: "Close channel", exact: true }).click();
     await page.getByText("It is on its way back").waitFor();
   });
 

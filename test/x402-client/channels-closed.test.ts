@@ -16,7 +16,7 @@ t.test("channels are closed", async (t) => {
   });
   const { app, chain, agent, owner } = made;
   const facilitator = ourFacilitator(made.baseUrl);
-  const signer = privateKeyToAddress(CHANNEL_KEY as `0x${string}`);
+  const signer = privateKeyToAddress(CHANNEL_KEY);
   await chain.testClient.setBalance({ address: signer, value: 10n ** 18n });
 
   interface Row {

@@ -20,7 +20,7 @@ t.test("an owner's view of payment channels", async (t) => {
   const { app, chain, agent, owner, config, baseUrl } = made;
   const facilitator = ourFacilitator(baseUrl);
   await chain.testClient.setBalance({
-    address: privateKeyToAddress(CHANNEL_KEY as `0x${string}`),
+    address: privateKeyToAddress(CHANNEL_KEY),
     value: 10n ** 18n,
   });
   const target = await startTarget(t);

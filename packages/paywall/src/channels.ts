@@ -306,11 +306,11 @@ export class ChannelCharges {
       if (!response.success) return refused(response, version);
       work.sees(readState(response.extra?.["channelState"]));
       if (claims.length > 0) this.#deps.claims.owes({ ...channel.config, network });
-      const told = {
+      const reported = {
         ...response,
         extra: { channelState: channelStateOf(work.channel) },
       };
-      const settled = await this.#deps.settled(told, "0", payment);
+      const settled = await this.#deps.settled(reported, "0", payment);
       const body = JSON.stringify({ message: "Refund acknowledged", channelId: channel.id });
       return {
         ...settled,

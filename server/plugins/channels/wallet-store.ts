@@ -15,15 +15,11 @@ import type { ClosingChannel } from "./closing.ts";
 import type { ChannelOrder } from "../../schemes/batch-settlement/paying.ts";
 import type { StoredSnapshot } from "../guardrails/store.ts";
 import { readFacts } from "../guardrails/rules.ts";
-
-interface Key {
-  agentId: string;
-  paymentId: string;
-}
+import type { PaymentKey } from "../payments/idempotency.ts";
 
 export async function voucherSigned(
   sql: Sql,
-  { agentId, paymentId, voucher }: Key & { voucher: Hex },
+  { agentId, paymentId, voucher }: PaymentKey & { voucher: Hex },
 ): Promise<void> {
   // SQL: part of every payment through a channel; it calls a function.
   await sql.query({
@@ -34,7 +30,7 @@ export async function voucherSigned(
 }
 
 /** What became of the request that a voucher paid for. */
-export interface VoucherEnd extends Key {
+export interface VoucherEnd extends PaymentKey {
   /** Null: not known. */
   chargedAtomic: bigint | null;
   /** Why the channel is used no more. */
@@ -57,7 +53,7 @@ export async function voucherEnded(sql: Sql, end: VoucherEnd): Promise<void> {
 
 export async function voucherAgain(
   sql: Sql,
-  { agentId, paymentId, seconds }: Key & { seconds: number },
+  { agentId, paymentId, seconds }: PaymentKey & { seconds: number },
 ): Promise<boolean> {
   // SQL: calls a function.
   const { rows } = await sql.query<{ taken: boolean }>(
@@ -69,7 +65,12 @@ export async function voucherAgain(
 
 export async function channelCorrected(
   sql: Sql,
-  correction: Key & { total: bigint; ceiling: bigint; voucher: Hex | null; wasShown: boolean },
+  correction: PaymentKey & {
+    total: bigint;
+    ceiling: bigint;
+    voucher: Hex | null;
+    wasShown: boolean;
+  },
 ): Promise<void> {
   const { agentId, paymentId, total, ceiling, voucher, wasShown } = correction;
   // SQL: calls a function.
@@ -101,7 +102,7 @@ export interface StoredVoucher {
 
 export async function findVoucher(
   db: Db,
-  { agentId, paymentId }: Key,
+  { agentId, paymentId }: PaymentKey,
 ): Promise<StoredVoucher | undefined> {
   const payment = await db.payment.findUnique({
     where: { agentId_id: { agentId, id: paymentId } },
@@ -156,6 +157,7 @@ export async function closingChannels(db: Db): Promise<ClosingChannel[]> {
     take: MAX_DUE,
     include: { agent: { select: { walletAddress: true } } },
   });
+  if (channels.length === 0) return [];
   const deposits = await db.payment.groupBy({
     by: ["agentId", "channelId", "outstanding"],
     where: {

@@ -23,31 +23,32 @@ import {
 } from "../../schemes/batch-settlement/paying.ts";
 import type { ChannelWanted } from "../guardrails/types.ts";
 import type { SettlementRow } from "../settlement/types.ts";
+import type { PaymentKey } from "../payments/idempotency.ts";
 import type { ChannelStates } from "./states.ts";
 import type { StoredVoucher, VoucherEnd } from "./wallet-store.ts";
-
-interface Key {
-  agentId: string;
-  paymentId: string;
-}
 
 interface Deps {
   sign(agentId: string, order: ChannelOrder, site: string): Promise<ChannelSignatures>;
   signers(): Promise<Address[]>;
   /** Lets the engine watch a deposit that the seller will send. */
-  watch(request: Key & { authorization: SignedAuthorization }): Promise<void>;
+  watch(request: PaymentKey & { authorization: SignedAuthorization }): Promise<void>;
   /** Looks for the end of a deposit on the chain, for as long as a payment is waited for. */
   follow(id: string, txHash: Hex | undefined): Promise<unknown>;
   findSettlement(id: string): Promise<SettlementRow | undefined>;
   states(chainId: number): Pick<ChannelStates, "newest"> | undefined;
   store: {
-    signed(voucher: Key & { voucher: Hex }): Promise<void>;
+    signed(voucher: PaymentKey & { voucher: Hex }): Promise<void>;
     ended(end: VoucherEnd): Promise<void>;
-    again(key: Key & { seconds: number }): Promise<boolean>;
+    again(key: PaymentKey & { seconds: number }): Promise<boolean>;
     corrected(
-      correction: Key & { total: bigint; ceiling: bigint; voucher: Hex | null; wasShown: boolean },
+      correction: PaymentKey & {
+        total: bigint;
+        ceiling: bigint;
+        voucher: Hex | null;
+        wasShown: boolean;
+      },
     ): Promise<void>;
-    find(key: Key): Promise<StoredVoucher | undefined>;
+    find(key: PaymentKey): Promise<StoredVoucher | undefined>;
   };
   log: { warn(fields: object, message: string): void };
 }
@@ -124,7 +125,7 @@ export class WalletChannels {
 
   /** Stores what was signed, before anybody gets it. */
   async accept(
-    key: Key,
+    key: PaymentKey,
     {
       order,
       signed,
@@ -159,7 +160,7 @@ export class WalletChannels {
    * then the request can be made again. `wasShown`: an earlier request with the key showed its voucher.
    */
   async correct(
-    key: Key,
+    key: PaymentKey,
     {
       order,
       correction,
@@ -192,7 +193,7 @@ export class WalletChannels {
   }
 
   /** The voucher of an earlier request with the key, with its deposit if that was not made. */
-  async find(key: Key): Promise<ShownBefore | undefined> {
+  async find(key: PaymentKey): Promise<ShownBefore | undefined> {
     const stored = await this.#deps.store.find(key);
     if (!stored) return undefined;
     const { depositId, order, voucher } = stored;
@@ -223,7 +224,7 @@ export class WalletChannels {
   }
 
   /** Takes the channel once more for such a voucher; false if another payment has it. */
-  again(key: Key, seconds: number): Promise<boolean> {
+  again(key: PaymentKey, seconds: number): Promise<boolean> {
     return this.#deps.store.again({ ...key, seconds });
   }
 }

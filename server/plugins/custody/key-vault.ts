@@ -6,6 +6,7 @@ import type {
   SignedAuthorization,
 } from "../../core/authorization.ts";
 import type { RulesInForce } from "../../core/rules.ts";
+import type { PlainTransaction } from "../../infra/relayer-signer.ts";
 import type { ChannelOrder, ChannelSignatures } from "../../schemes/batch-settlement/paying.ts";
 import type { AllowanceWanted } from "../../schemes/index.ts";
 import type { Cover } from "./covers.ts";
@@ -26,18 +27,6 @@ export interface NewRules {
   current: RulesInForce;
   wanted: RulesInForce;
   signed: SignedOrderDocument<"AgentPolicy"> | undefined;
-}
-
-/** A transaction of an account that withdraws from channels. */
-export interface ChannelTransaction {
-  chainId: number;
-  nonce: number;
-  gas: bigint;
-  maxFeePerGas: bigint;
-  maxPriorityFeePerGas: bigint;
-  to: Address;
-  value: bigint;
-  data: Hex;
 }
 
 export interface KeyNames {
@@ -82,7 +71,7 @@ export interface KeyVault extends SecretBox {
   /** The accounts that sign vouchers; the first for new channels. None: this service has no channels. */
   channelSigners(): Promise<Address[]>;
   /** The signature of a transaction that withdraws from channels, of an account of `channelSigners`. */
-  signWithdrawal(signer: Address, transaction: ChannelTransaction): Promise<Hex>;
+  signWithdrawal(signer: Address, transaction: PlainTransaction): Promise<Hex>;
   signVoucher(agentId: string, order: ChannelOrder, site: string): Promise<ChannelSignatures>;
   signIn(request: SiteSignInRequest): Promise<SIWxPayload | undefined>;
   /** The names of the configured master keys; throws if the active one cannot be used now. */

@@ -41,9 +41,8 @@ import type { SIWxPayload } from "@x402/extensions/sign-in-with-x";
 import type { Cover, Covers, PaidAt, Sealed } from "./covers.ts";
 import { createSecretBox, type SecretBox } from "./secret-box.ts";
 import { keccakOfHex } from "../../core/keccak.ts";
-import { serialize } from "../../infra/relayer-signer.ts";
+import { type PlainTransaction, serialize } from "../../infra/relayer-signer.ts";
 import type {
-  ChannelTransaction,
   HeldWallet,
   KeyNames,
   KeyVault,
@@ -258,7 +257,7 @@ export class Vault implements KeyVault {
    * Such a transaction returns money to the wallet that a channel is of, so it needs no signature of an owner. The account
    * signs no other, except one that uses up a nonce.
    */
-  async signWithdrawal(signer: Address, transaction: ChannelTransaction): Promise<Hex> {
+  async signWithdrawal(signer: Address, transaction: PlainTransaction): Promise<Hex> {
     const { to, value, data } = transaction;
     const isOwnNonce = to.toLowerCase() === signer && data === "0x";
     if (value !== 0n || !(isOwnNonce || isWithdrawCall({ to, data })))

@@ -20,10 +20,7 @@ export function Channels({ agent }: { agent: Agent }): ReactNode {
   const closeAll = total !== undefined && total.open > 0 && (
     <Button
       onClick={() => {
-        setClosing({
-          title: "Close all payment channels?",
-          delaySeconds: total.longestDelaySeconds,
-        });
+        setClosing({ channels: total.open, delaySeconds: total.longestDelaySeconds });
       }}
     >
       Close all
@@ -55,8 +52,8 @@ export function Channels({ agent }: { agent: Agent }): ReactNode {
             label={labelOf(channel.payTo)}
             onClose={() => {
               setClosing({
-                title: `Close the payment channel to ${sellerOf(channel)}?`,
-                channelId: channel.id,
+                channels: 1,
+                one: { id: channel.id, seller: sellerOf(channel) },
                 delaySeconds: channel.withdrawDelaySeconds,
               });
             }}

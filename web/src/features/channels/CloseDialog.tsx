@@ -6,12 +6,18 @@ import { invalidate } from "../../lib/query-keys.ts";
 import { closeChannels } from "./api.ts";
 import { whatClosingDoes } from "./words.ts";
 
-/** One channel, or all of the agent's. */
+/** One channel, or all that are open. */
 export interface ToClose {
-  title: string;
-  channelId?: string;
+  /** How many channels that closes. */
+  channels: number;
+  one?: { id: string; seller: string };
   delaySeconds: number;
 }
+
+const titleOf = ({ channels, one }: ToClose): string => {
+  if (one) return `Close the payment channel to ${one.seller}?`;
+  return channels === 1 ? "Close the payment channel?" : `Close ${channels} payment channels?`;
+};
 
 interface CloseDialogProps {
   agentId: string;
@@ -22,7 +28,7 @@ interface CloseDialogProps {
 /** Says what closing does, and closes. */
 export function CloseDialog({ agentId, closing, onClose }: CloseDialogProps): ReactNode {
   const close = useMutation({
-    mutationFn: () => closeChannels(agentId, closing?.channelId),
+    mutationFn: () => closeChannels(agentId, closing?.one?.id),
     onSuccess: ({ closing: count }) => {
       notifications.show({
         message: count === 1 ? "The channel is closing." : `${count} channels are closing.`,
@@ -35,10 +41,10 @@ export function CloseDialog({ agentId, closing, onClose }: CloseDialogProps): Re
     <ConfirmDialog
       opened={closing !== undefined}
       disabled={closing === undefined}
-      title={closing?.title ?? ""}
+      title={closing ? titleOf(closing) : ""}
       mutation={close}
       failed="It was not closed"
-      confirm={closing?.channelId === undefined ? "Close channels" : "Close channel"}
+      confirm={closing?.channels === 1 ? "Close channel" : "Close channels"}
       pending="Closing…"
       onCancel={() => {
         close.reset();

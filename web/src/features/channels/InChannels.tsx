@@ -29,11 +29,7 @@ export function InChannels({ agentId }: { agentId: string }): ReactNode {
             <Button
               size="xs"
               onClick={() => {
-                setClosing({
-                  title:
-                    open === 1 ? "Close the payment channel?" : `Close ${open} payment channels?`,
-                  delaySeconds,
-                });
+                setClosing({ channels: open, delaySeconds });
               }}
             >
               {open === 1 ? "Close the channel" : "Close all channels"}
