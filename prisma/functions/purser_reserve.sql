@@ -12,7 +12,8 @@
 --
 -- p_request has the members that are read first; nullable members may be missing.
 -- outcome: reserved | blocked | allowed (dry run) | denied (dry run) | replay | running | key_reused | canceled | unauthorized
--- | clock_apart | held | busy (another payment has the channel) | not_found.
+-- | clock_apart | held | busy (another payment has the channel) | balance_needed (the channel needs a deposit, and the wallet's
+-- balance was not given) | not_found.
 CREATE FUNCTION purser_reserve(p_request JSONB) RETURNS TABLE (
   outcome TEXT, code TEXT, payment_id TEXT, valid_before BIGINT, decided_at TIMESTAMPTZ, snapshot JSONB,
   status_code INTEGER, response TEXT
@@ -182,6 +183,11 @@ BEGIN
     IF NOT ask.dry_run AND purser_void_unsigned(ask.agent_id, (v_through.channel).busy_payment, 'not_signed',
          'The process stopped before it signed the payment.') THEN
       outcome := 'busy';
+      RETURN NEXT;
+      RETURN;
+    END IF;
+    IF NOT ask.dry_run AND v_through.needed > 0 AND ask.balance IS NULL THEN
+      outcome := 'balance_needed';
       RETURN NEXT;
       RETURN;
     END IF;

@@ -3,10 +3,11 @@
 -- charge earlier payments whose outcome was unknown, because its total counts them. Null: not known, so the payment stays
 -- unknown until a later answer of the receiver or the chain tells.
 -- The amounts stay: each is the growth of the ceiling, which the receiver may claim.
--- Whether the target delivered is recorded later, once the response is stored: it means that the request has ended.
 -- p_reason: the channel is used no more, because of it.
+-- p_upstream_status, p_delivered: what the target did. `delivered` means that the request has ended.
 CREATE FUNCTION purser_voucher_ended(
-  p_agent_id TEXT, p_payment_id TEXT, p_charged NUMERIC, p_reason TEXT
+  p_agent_id TEXT, p_payment_id TEXT, p_charged NUMERIC, p_reason TEXT,
+  p_upstream_status INTEGER DEFAULT NULL, p_delivered BOOLEAN DEFAULT NULL
 ) RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
   v_channel_id TEXT;
@@ -17,9 +18,14 @@ BEGIN
      SET status = CASE WHEN p_charged IS NULL THEN 'unknown' ELSE 'settled' END, charged = p_charged,
          settled_at = CASE WHEN p_charged IS NOT NULL THEN clock_timestamp() END,
          final_at = CASE WHEN p_charged IS NOT NULL THEN clock_timestamp() END,
-         updated_at = clock_timestamp()
+         upstream_status = p_upstream_status, delivered = p_delivered, updated_at = clock_timestamp()
    WHERE p.agent_id = p_agent_id AND p.id = p_payment_id AND p.status IN ('submitted', 'unknown') AND p.voucher IS NOT NULL;
-  IF FOUND AND p_charged IS NOT NULL THEN
+  IF NOT FOUND THEN
+    -- A later answer of the receiver, or the chain, decided it meanwhile.
+    UPDATE payments p
+       SET upstream_status = p_upstream_status, delivered = p_delivered, updated_at = clock_timestamp()
+     WHERE p.agent_id = p_agent_id AND p.id = p_payment_id AND p_delivered IS NOT NULL;
+  ELSIF p_charged IS NOT NULL THEN
     PERFORM purser_vouchers_uncharged(p_agent_id, v_channel_id);
     -- Never above the ceiling, whatever the receiver reports of two requests that showed the same one.
     UPDATE channels c SET charged = LEAST(c.charged + p_charged, c.ceiling)

@@ -12,7 +12,7 @@ import {
   cancelCall,
   forgetDelivered,
   LostResponses,
-  undeliveredBytes,
+  UNDELIVERED_BYTES,
 } from "../../server/plugins/payments/lost-responses.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { ASSET, CHAIN_ID, PAYEE, seedAgent } from "./guardrails-sql.helper.ts";
@@ -270,9 +270,13 @@ t.test("a cancellation comes before or after the delivery", async (t) => {
   t.same(await marksOf(agent), [], "canceled before");
 });
 
+const undeliveredBytes = async (agent: string) =>
+  (await pool.query<{ bytes: number; releaseInSeconds: number }>(UNDELIVERED_BYTES, [agent]))
+    .rows[0] ?? { bytes: -1, releaseInSeconds: -1 };
+
 t.test("responses that are kept only for an identical call", async (t) => {
   const [agent, other] = [await newAgent(), await newAgent()];
-  t.same(await undeliveredBytes(pool, agent), { bytes: 0, releaseInSeconds: 60 });
+  t.same(await undeliveredBytes(agent), { bytes: 0, releaseInSeconds: 60 });
   const response = randomBytes(500).toString("base64");
   const implicit = { implicit: true, status_code: 200, response };
   const kept: KeyRow[] = [
@@ -283,9 +287,9 @@ t.test("responses that are kept only for an identical call", async (t) => {
   ];
   const others = [await keyOf(other, implicit)];
   for (const row of kept) others.push(await keyOf(agent, { ...row, minutes: 20 }));
-  t.match(await undeliveredBytes(pool, agent), { bytes: 0, releaseInSeconds: 60 });
+  t.match(await undeliveredBytes(agent), { bytes: 0, releaseInSeconds: 60 });
   await keyOf(agent, { ...implicit, minutes: 3 });
-  const { bytes, releaseInSeconds } = await undeliveredBytes(pool, agent);
+  const { bytes, releaseInSeconds } = await undeliveredBytes(agent);
   t.ok(bytes >= response.length, `${bytes} bytes`);
   t.ok(releaseInSeconds > 400 && releaseInSeconds <= 480, `free in ${releaseInSeconds} s`);
 

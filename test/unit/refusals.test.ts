@@ -186,7 +186,7 @@ function expectedRefusal(f: Snapshot): Refusal | undefined {
     if (isOver(f.monthlyLimit, f.monthlySpent, f.monthlyReserved, requested))
       return ["monthly_limit", "monthly_limit_exceeded"];
   }
-  if (f.outstanding + (f.channelDeposit ?? requested) > f.balance)
+  if (f.balance !== null && f.outstanding + (f.channelDeposit ?? requested) > f.balance)
     return ["balance", "insufficient_funds"];
   if (f.floor != null && requested < f.floor) return ["floor", "amount_below_floor"];
   if (f.gasShort !== undefined) return ["gas", "gas_budget_exhausted"];

@@ -59,6 +59,12 @@ class CoalescedReads {
     return this.#balancesNext.answer;
   }
 
+  /** The newest known block, while the chain answers. */
+  async knownHead(): Promise<Head> {
+    const { head, healthy } = this.heads;
+    return head && healthy ? head : this.heads.refresh();
+  }
+
   async head(): Promise<Head> {
     const { head } = this.heads;
     return head && performance.now() - head.seenAtMs < 1_000 ? head : this.heads.refresh();
@@ -98,6 +104,11 @@ class ChainReads {
 
   headOf(chainId: number): Promise<Head> {
     return this.#withChain(chainId, (chain) => chain.head());
+  }
+
+  /** As it is known now; read only if the chain did not answer in the last seconds. */
+  knownHeadOf(chainId: number): Promise<Head> {
+    return this.#withChain(chainId, (chain) => chain.knownHead());
   }
 
   of(chainId: number): CoalescedReads {

@@ -46,7 +46,6 @@ export default fp<Options>(
         states,
         store: {
           signed: (voucher) => store.voucherSigned(pool, voucher),
-          ended: (end) => store.voucherEnded(pool, end),
           again: (key) => store.voucherAgain(pool, key),
           corrected: (correction) =>
             app.withAgentLock(correction.agentId, () => store.channelCorrected(pool, correction)),

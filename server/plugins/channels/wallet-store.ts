@@ -29,28 +29,6 @@ export async function voucherSigned(
   });
 }
 
-/** What became of the request that a voucher paid for. */
-export interface VoucherEnd extends PaymentKey {
-  /** Null: not known. */
-  chargedAtomic: bigint | null;
-  /** Why the channel is used no more. */
-  reason: "seller_broke_rules" | null;
-}
-
-export async function voucherEnded(sql: Sql, end: VoucherEnd): Promise<void> {
-  // SQL: as above.
-  await sql.query({
-    name: "voucher-ended",
-    text: "SELECT purser_voucher_ended($1, $2, $3::numeric, $4::text)",
-    values: [
-      end.agentId,
-      end.paymentId,
-      end.chargedAtomic === null ? null : String(end.chargedAtomic),
-      end.reason,
-    ],
-  });
-}
-
 export async function voucherAgain(
   sql: Sql,
   { agentId, paymentId, seconds }: PaymentKey & { seconds: number },

@@ -25,7 +25,7 @@ import type { ChannelWanted } from "../guardrails/types.ts";
 import type { SettlementRow } from "../settlement/types.ts";
 import type { PaymentKey } from "../payments/idempotency.ts";
 import type { ChannelStates } from "./states.ts";
-import type { StoredVoucher, VoucherEnd } from "./wallet-store.ts";
+import type { StoredVoucher } from "./wallet-store.ts";
 
 interface Deps {
   sign(agentId: string, order: ChannelOrder, site: string): Promise<ChannelSignatures>;
@@ -38,7 +38,6 @@ interface Deps {
   states(chainId: number): Pick<ChannelStates, "newest"> | undefined;
   store: {
     signed(voucher: PaymentKey & { voucher: Hex }): Promise<void>;
-    ended(end: VoucherEnd): Promise<void>;
     again(key: PaymentKey & { seconds: number }): Promise<boolean>;
     corrected(
       correction: PaymentKey & {
@@ -66,6 +65,14 @@ export interface ThroughChannel {
   depositId: string | undefined;
   /** An earlier request with the key has shown the voucher. */
   wasShown?: true;
+}
+
+/** What became of the request that a voucher paid for. */
+export interface VoucherEnd {
+  /** Null: not known. */
+  chargedAtomic: bigint | null;
+  /** Why the channel is used no more. */
+  reason: "seller_broke_rules" | null;
 }
 
 /** A voucher that was signed before, ready to be shown again. */
@@ -149,10 +156,6 @@ export class WalletChannels {
     this.#deps
       .follow(id, txHash)
       .catch((err: unknown) => this.#deps.log.warn({ err, id }, "a deposit was not followed"));
-  }
-
-  async end(end: VoucherEnd): Promise<void> {
-    await this.#deps.store.ended(end);
   }
 
   /**

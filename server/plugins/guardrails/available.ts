@@ -10,7 +10,8 @@ export interface Available {
 }
 
 /** The facts for the balance, floor and gas rules. */
-export type WalletFacts = Pick<Snapshot, "balance" | "outstanding" | "floor" | "gasShort"> & {
+export type WalletFacts = Pick<Snapshot, "outstanding" | "floor" | "gasShort"> & {
+  balance: bigint;
   /** The database is behind the chain: its sums may lack payments, and nothing is paid meanwhile. */
   isBehind: boolean;
 };

@@ -58,6 +58,8 @@ export class Guardrails {
         return { kind: "canceled" };
       case "busy":
         return { kind: "channel_busy", paymentId: row.paymentId };
+      case "balance_needed":
+        return { kind: "balance_needed" };
       case "unauthorized": {
         const error = unauthorized(row);
         return { kind: "denied", error, code: error.code, paymentId: null, liftable: false };

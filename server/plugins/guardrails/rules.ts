@@ -709,7 +709,8 @@ const perPaymentLimit = {
 } as const satisfies Rule<PerPaymentLimitFacts, "per_payment_limit_exceeded">;
 
 interface BalanceFacts extends Requested, Pick<ChannelFacts, "channelDeposit"> {
-  balance: bigint;
+  /** Null: not read, because the payment takes nothing from the wallet. */
+  balance: bigint | null;
   /** Reserved or sent from this wallet, and not yet subtracted from `balance`. */
   outstanding: bigint;
 }
@@ -723,6 +724,7 @@ const balance = {
   codes: ["insufficient_funds"],
   check(facts) {
     const { channelDeposit, balance, outstanding } = facts;
+    if (balance === null) return null;
     const wanted = `${usdc(fromWallet(facts))} ${channelDeposit === undefined ? "requested" : "to deposit"}`;
     return {
       refusal: fromWallet(facts) > balance - outstanding ? "insufficient_funds" : null,
@@ -733,10 +735,10 @@ const balance = {
     };
   },
   compared: fromWallet,
-  most: ({ balance, outstanding }) => remainingOf(balance, outstanding),
+  most: ({ balance, outstanding }) => (balance === null ? null : remainingOf(balance, outstanding)),
   advise: (facts, { walletAddress }) => ({
     extra: {
-      balance: formatAtomic(facts.balance),
+      balance: formatAtomic(facts.balance ?? 0n),
       outstanding: formatAtomic(facts.outstanding),
       required: formatAtomic(fromWallet(facts)),
       fundingAddress: getAddress(walletAddress),

@@ -29,6 +29,7 @@ type ReservationOutcome =
   | "clock_apart"
   | "held"
   | "busy"
+  | "balance_needed"
   | "not_found";
 
 export interface ReservationRow {

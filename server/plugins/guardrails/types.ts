@@ -102,8 +102,8 @@ export interface ReserveRequest {
    */
   validForSeconds: number;
   requestId: string | null;
-  /** As of a block, whose time is compared with the database clock. */
-  balance: { atomic: bigint; blockNumber: bigint; timestampSeconds?: bigint };
+  /** As of a block, whose time is compared with the database clock. Without an amount for a channel that may have enough. */
+  balance: { atomic?: bigint; blockNumber?: bigint; timestampSeconds?: bigint };
   /** The address to fund, returned with insufficient_funds. */
   walletAddress: Address;
   /**
@@ -129,6 +129,8 @@ export type ReserveResult =
     }
   /** Another payment uses the channel; a channel serves one request at a time. */
   | { kind: "channel_busy"; paymentId: string | null }
+  /** The channel needs a deposit, and the wallet's balance was not given. */
+  | { kind: "balance_needed" }
   | {
       kind: "denied";
       error: ApiError;

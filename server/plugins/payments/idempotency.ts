@@ -306,7 +306,8 @@ export class Call {
     if (!this.#claimed || !(error instanceof ApiError)) return;
     if (!mayHaveActed(error)) return this.unclaim();
     // A stored response must not ask for a retry, which would return the same response.
-    await this.#keepError(this.#claimed, error.status === 429 ? answerLost() : error);
+    const final = error.status === 429 ? answerLost() : error;
+    await this.#complete({ ref: this.#claimed, ...storedError(final) });
   }
 
   /** Stores what a request knows before its result, for a request that has to finish it. */
@@ -357,22 +358,38 @@ export class Call {
 
   /**
    * Stores the result with the key. `isInLedger`: the payment's row is enough to answer again, so no response
-   * is stored for a call without a key.
+   * is stored for a call without a key. `store`: stores the response together with something else.
    */
   async keep(
     key: PaymentKey,
     result: PaymentResult,
-    { isInLedger = false }: { isInLedger?: boolean } = {},
+    { isInLedger = false, store = (_kept, stored) => this.#complete(stored) }: HowToKeep = {},
   ): Promise<KeptResult> {
     const ref = this.ref?.joins && isInLedger && !this.#isJoined ? undefined : this.ref;
-    if (result.kind === "done") {
-      const answer = { statusCode: 200, body: result.body, replayed: this.#isReplay };
-      return { kind: "done", answer: ref ? await this.#keep(ref, answer) : answer };
+    if (result.kind === "unknown") await this.#deps.payments.markUnknown(key);
+    const { kept, stored } = this.#form(result, ref);
+    await store(kept, stored);
+    return kept;
+  }
+
+  #form(
+    result: PaymentResult,
+    ref: IdempotencyRef | undefined,
+  ): { kept: KeptResult; stored: StoredResponse | undefined } {
+    if (result.kind !== "done") {
+      const stored =
+        ref && result.kind === "failed" ? { ref, ...storedError(result.error) } : undefined;
+      return { kept: result, stored };
     }
-    const { kind, error } = result;
-    if (kind === "unknown") await this.#deps.payments.markUnknown(key);
-    else if (ref) await this.#keepError(ref, error);
-    return { kind, error };
+    const answer = { statusCode: 200, body: result.body, replayed: this.#isReplay };
+    if (!ref) return { kept: { kind: "done", answer }, stored: undefined };
+    const response = stringifyExact(result.body);
+    const kept: KeptResult = { kind: "done", answer: { ...answer, text: response } };
+    return { kept, stored: { ref, statusCode: 200, response } };
+  }
+
+  async #complete(stored: StoredResponse | undefined): Promise<void> {
+    if (stored) await this.#deps.keys.complete(stored.ref, stored);
   }
 
   /** The kept result, as the answer or an error. From here on it counts as delivered once it is sent. */
@@ -381,22 +398,27 @@ export class Call {
     if (kept.kind !== "done") throw this.#isJoined ? joinedError(kept.error) : kept.error;
     return this.#isJoined ? { ...kept.answer, joined: true } : kept.answer;
   }
-
-  async #keep(ref: IdempotencyRef, answer: Answer): Promise<Answer> {
-    const { statusCode, body } = answer;
-    const text = stringifyExact(body);
-    await this.#deps.keys.complete(ref, { statusCode, response: text });
-    return { ...answer, text };
-  }
-
-  async #keepError(ref: IdempotencyRef, error: ApiError): Promise<void> {
-    const response: StoredError = { code: error.code, detail: error.message, extra: error.extra };
-    const text = stringifyExact(response);
-    await this.#deps.keys.complete(ref, { statusCode: error.status, response: text });
-  }
 }
 
-type KeptResult =
+function storedError({ code, message: detail, extra, status }: ApiError) {
+  const response: StoredError = { code, detail, extra };
+  return { statusCode: status, response: stringifyExact(response) };
+}
+
+/** A final response as it is stored with its key. */
+export interface StoredResponse {
+  ref: IdempotencyRef;
+  statusCode: number;
+  /** The exact JSON text. */
+  response: string;
+}
+
+interface HowToKeep {
+  isInLedger?: boolean;
+  store?(kept: KeptResult, stored: StoredResponse | undefined): Promise<void>;
+}
+
+export type KeptResult =
   | { kind: "done"; answer: Answer }
   | { kind: "failed" | "unknown"; error: ApiError };
 

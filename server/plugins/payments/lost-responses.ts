@@ -232,21 +232,12 @@ export async function cancelCall(sql: Sql, agentId: string, call: string): Promi
   await sql.query("SELECT purser_cancel_call($1, $2)", [agentId, call]);
 }
 
-/** The total size of stored responses that are kept only so that an identical call can join them. */
-export async function undeliveredBytes(
-  sql: Sql,
-  agentId: string,
-): Promise<{ bytes: number; releaseInSeconds: number }> {
-  // SQL: the size of what is stored, without reading it.
-  const { rows } = await sql.query<{ bytes: number; releaseInSeconds: number }>(
-    `SELECT COALESCE(sum(pg_column_size(response)), 0)::float8 AS bytes,
-            GREATEST(60, COALESCE(ceil(660 - extract(epoch FROM now() - min(updated_at))), 0))::int AS "releaseInSeconds"
-       FROM idempotency_keys
-      WHERE subject_id = $1 AND implicit AND call IS NULL AND told_call IS NULL AND response IS NOT NULL`,
-    [agentId],
-  );
-  return rows[0] ?? { bytes: 0, releaseInSeconds: 60 };
-}
+/** The total size of an agent's stored responses that are kept only so that an identical call can join them. */
+export const UNDELIVERED_BYTES = `
+  SELECT COALESCE(sum(pg_column_size(response)), 0)::float8 AS bytes,
+         GREATEST(60, COALESCE(ceil(660 - extract(epoch FROM now() - min(updated_at))), 0))::int AS "releaseInSeconds"
+    FROM idempotency_keys
+   WHERE subject_id = $1 AND implicit AND call IS NULL AND told_call IS NULL AND response IS NOT NULL`;
 
 const FORGET_BATCH = 500;
 /**

@@ -98,6 +98,8 @@ interface AgentReserveDeps {
       chainId: number,
       addresses: readonly Address[],
     ): Promise<{ blockNumber: bigint; timestampSeconds: bigint; balances: Map<string, bigint> }>;
+    /** The newest known block. */
+    knownHeadOf(chainId: number): Promise<{ timestampSeconds: bigint }>;
   };
   guardrails: Guardrails;
   approvals: Pick<Approvals, "request">;
@@ -144,19 +146,19 @@ export class AgentReserve {
     request: PayRequest,
   ): Promise<AgentReservation | ChannelReservation | ChannelBusy | NotReserved> {
     const { payer, chainId, to, amountAtomic, scheme = TOKEN_SCHEME, extra = {} } = request;
-    const [reserveRequest] = await Promise.all([
-      this.#withBalance(request),
-      this.#deps.settlement.assertAvailable(chainId, { kind: request.kind }),
+    const { settlement } = this.#deps;
+    // A voucher takes nothing from the wallet: only a deposit needs its balance.
+    const readsBalance = !request.channel;
+    const [first] = await Promise.all([
+      this.#withBalance(request, { readsBalance }),
+      settlement.assertAvailable(chainId, { kind: request.kind }),
     ]);
-    const reserved = await traced(
-      "guardrails.reserve",
-      { "purser.agent_id": payer.id },
-      async () => {
-        const decided = await this.#deps.guardrails.reserve(reserveRequest);
-        mark({ "purser.decision": decided.kind, ...decisionOf(decided) });
-        return decided;
-      },
-    );
+    let reserveRequest = first;
+    let reserved = await this.#decide(reserveRequest);
+    if (reserved.kind === "balance_needed") {
+      reserveRequest = await this.#withBalance(request);
+      reserved = await this.#decide(reserveRequest);
+    }
     if (reserved.kind === "denied") {
       const error = withSellerNonce(request, reserved.error);
       const liftable = reserved.liftable && error === reserved.error;
@@ -164,6 +166,7 @@ export class AgentReserve {
         return { kind: "approval_requested", body: await this.#requestApproval(request, reserved) };
       return { kind: "denied", error };
     }
+    if (reserved.kind === "balance_needed") throw new Error("the balance was given");
     if (reserved.kind !== "reserved") return reserved;
     const { approval, channel } = reserved.snapshot;
     if (channel) {
@@ -192,6 +195,14 @@ export class AgentReserve {
         extra,
       }),
     };
+  }
+
+  #decide(request: ReserveRequest): Promise<ReserveResult> {
+    return traced("guardrails.reserve", { "purser.agent_id": request.agentId }, async () => {
+      const decided = await this.#deps.guardrails.reserve(request);
+      mark({ "purser.decision": decided.kind, ...decisionOf(decided) });
+      return decided;
+    });
   }
 
   #requestApproval(
@@ -269,14 +280,21 @@ export class AgentReserve {
     return { atomic: balances.get(wallet) ?? 0n, ...block };
   }
 
-  async #withBalance(request: PayRequest): Promise<ReserveRequest> {
+  async #headTime(chainId: number): Promise<{ timestampSeconds: bigint }> {
+    const { timestampSeconds } = await this.#deps.balances.knownHeadOf(chainId);
+    return { timestampSeconds };
+  }
+
+  async #withBalance(request: PayRequest, { readsBalance = true } = {}): Promise<ReserveRequest> {
     const { chainId, payer } = request;
     const [known, hold, refusal] = await Promise.all([
       request.balance,
       this.#deps.settlement.gasHold(chainId),
       refusalOf(this.#deps, request),
     ]);
-    const balance = known ?? (await this.readBalance(chainId, payer));
+    const balance =
+      known ??
+      (readsBalance ? await this.readBalance(chainId, payer) : await this.#headTime(chainId));
     // A voucher costs no gas, and the seller's side pays for a deposit.
     const gas = request.channel
       ? { hold: 0n, floorAtomic: 0n }

@@ -123,14 +123,10 @@ export async function confirmThroughChannel(
     const { order, wasShown = false } = payment.through;
     if (await channels.correct(payment.key, { order, correction, wasShown })) return undefined;
   }
-  return failed(job, payment, failure);
+  return failed(payment, failure);
 }
 
-async function delivered(
-  job: Job,
-  payment: ChannelPayment,
-  seen: UpstreamContent,
-): Promise<Confirmed> {
+function delivered(job: Job, payment: ChannelPayment, seen: UpstreamContent): Confirmed {
   const { through, facts, key } = payment;
   const { id: channelId, chargedBefore, priceAtomic } = through;
   const report = readReport(seen.paymentResponse, { channelId, priceAtomic, chargedBefore });
@@ -139,7 +135,6 @@ async function delivered(
   const reason = report.kind === "broken" ? ("seller_broke_rules" as const) : null;
   if (report.kind === "broken")
     job.deps.log.warn({ ...key, channelId, why: report.why }, "a seller broke a channel's rules");
-  await job.deps.channels.end({ ...key, chargedAtomic, reason });
   const paid = {
     ...facts,
     amountAtomic: chargedAtomic,
@@ -149,6 +144,7 @@ async function delivered(
   return {
     result: { kind: "done", body: paidBody(job.target, seen, paid, payment.remainingAtomic) },
     delivery: { upstreamStatus: seen.status, delivered: true },
+    voucher: { chargedAtomic, reason },
     payment: chargedAtomic > 0n ? "settled" : "none",
     seen,
   };
@@ -158,11 +154,10 @@ async function delivered(
  * A seller that refuses a request charges nothing for it. It keeps the voucher, so the ceiling stays spent; the next request
  * through the channel uses the same ceiling again.
  */
-async function failed(job: Job, payment: ChannelPayment, failure: Failure): Promise<Confirmed> {
+function failed(payment: ChannelPayment, failure: Failure): Confirmed {
   const { key, facts, through } = payment;
   const upstreamStatus = failure.seen?.status ?? null;
   const delivery = { upstreamStatus, delivered: false };
-  await job.deps.channels.end({ ...key, chargedAtomic: null, reason: null });
   const extra = {
     paymentId: key.paymentId,
     network: facts.network,
@@ -172,7 +167,8 @@ async function failed(job: Job, payment: ChannelPayment, failure: Failure): Prom
     channel: members(through, 0n),
     ...sellersAnswer(failure.seen),
   };
-  return { result: failedResult(payment, failure, extra), delivery, payment: "none" };
+  const voucher = { chargedAtomic: null, reason: null };
+  return { result: failedResult(payment, failure, extra), delivery, voucher, payment: "none" };
 }
 
 function failedResult(

@@ -17,15 +17,7 @@ import { deliveredMembers, paidBody, unknownError, type PaidFacts } from "./answ
 import { confirmThroughChannel } from "./channel.ts";
 import { isBrokenOff, readReceipt, sellersAnswer, type UpstreamContent } from "./content.ts";
 import type { ProofResponse } from "./deliver.ts";
-import type {
-  AuthorizedPayment,
-  Confirmed,
-  DeliveryRecord,
-  FetchDeps,
-  Job,
-  SignedPayment,
-} from "./job.ts";
-import { notePaid } from "./sign-in.ts";
+import type { AuthorizedPayment, Confirmed, FetchDeps, Job, SignedPayment } from "./job.ts";
 
 type Failure = Extract<ProofResponse, { kind: "failed" }>;
 
@@ -315,51 +307,4 @@ function receiptUrlOf(resource: Record<string, unknown> | undefined, requested: 
   const named = new URL(url);
   named.hash = "";
   return named;
-}
-
-/**
- * Records what the target did, once the response is stored: that it ran to its end (hasEnded in idempotency.ts
- * reads it), what the seller signed, and what the payment allows afterwards. Only the first may fail the request.
- */
-export async function record(
-  job: Job,
-  payment: SignedPayment,
-  { delivery, payment: paid, seen, evidence }: Confirmed,
-): Promise<void> {
-  const { deps, listing, cacheLookup } = job;
-  const { key } = payment;
-  await recordDelivery(deps.pool, key, delivery);
-  const attempt = (what: string, work: Promise<unknown>): Promise<unknown> =>
-    work.catch((err: unknown) => deps.log.warn({ err, ...key }, `${what} not recorded`));
-  if (evidence) await attempt("a seller's receipt was", recordEvidence(deps.db, key, evidence));
-  if (paid !== "none") await notePaid(job, payment, { isSettled: paid === "settled" });
-  if (paid !== "settled" || !seen) return;
-  // Not awaited: the response must not wait for a counter.
-  if (listing) void attempt("use of a listing was", deps.listings.countUse(listing.id));
-  if (cacheLookup)
-    await attempt("a response for the cache was", cacheLookup.keep(seen, key.paymentId));
-}
-
-/** Records what the target did; what happened to the payment is recorded separately. */
-async function recordDelivery(
-  sql: FetchDeps["pool"],
-  { agentId, paymentId }: PaymentKey,
-  { upstreamStatus, delivered }: DeliveryRecord,
-): Promise<void> {
-  // SQL: part of every paid fetch; prepared, and with the database's time in one round trip.
-  await sql.query({
-    name: "fetch-delivery",
-    text: `UPDATE payments SET upstream_status = $3, delivered = $4, updated_at = clock_timestamp()
-            WHERE agent_id = $1 AND id = $2`,
-    values: [agentId, paymentId, upstreamStatus, delivered],
-  });
-}
-
-async function recordEvidence(
-  db: FetchDeps["db"],
-  { agentId, paymentId: id }: PaymentKey,
-  evidence: KeptEvidence,
-): Promise<void> {
-  const data = { evidence: evidence as object };
-  await db.payment.updateMany({ where: { agentId, id }, data });
 }

@@ -10,7 +10,7 @@
  * deliver the proof to the seller. If the process dies after this, the next request with the key continues with
  *         the seller's response, or shows the same proof again where that has no effect
  * confirm on chain that it was paid, or cancel it
- * keep    the response with the key, then record the delivery
+ * keep    the response with the key, with what the target did
  */
 import type { Address } from "viem";
 import { siteOf } from "../../core/site.ts";
@@ -56,7 +56,7 @@ import {
   type ChosenTerms,
   type EarlyBalance,
 } from "./choose.ts";
-import { confirm, record } from "./confirm.ts";
+import { confirm } from "./confirm.ts";
 import {
   deliver,
   lostResponse,
@@ -73,6 +73,7 @@ import type {
   SignedPayment,
 } from "./job.ts";
 import { LedgerEntry } from "./ledger.ts";
+import { keepAndRecord } from "./record.ts";
 import {
   assertOneTarget,
   isSafe,
@@ -129,7 +130,7 @@ export class X402Client {
       for (;;) {
         const answer = begun.kind === "answered" ? begun.answer : await this.#run(job, begun);
         if (answer) {
-          await job.entry.ended(answer, ref);
+          await job.entry.ended(answer);
           return answer;
         }
         begun = await this.#deps.calls.begin(ref, limits);
@@ -170,6 +171,7 @@ export class X402Client {
       method: target.method,
       url: target.url,
       listingId: input.listingId,
+      ref: isQuote ? undefined : caller.idempotency,
     };
     return {
       ...prepared,
@@ -178,7 +180,7 @@ export class X402Client {
       caller,
       listing,
       tool,
-      entry: new LedgerEntry(deps, start, send, caller.lease),
+      entry: new LedgerEntry(deps.pool, start, send, caller.lease),
       cacheLookup:
         input.maxAge !== undefined && !isQuote
           ? new CacheLookup(deps, caller.id, target)
@@ -251,7 +253,9 @@ export class X402Client {
   async #deliver(job: Job, payment: SignedPayment): Promise<Answer | undefined> {
     const shown = await deliver(job, payment);
     await job.deps.fault("answered");
-    return this.#finish(job, payment, shown, noteResponse(job, payment, shown));
+    // A channel's payment needs no proof of the chain, so its response is stored at once.
+    const noting = payment.through ? undefined : noteResponse(job, payment, shown);
+    return this.#finish(job, payment, shown, noting);
   }
 
   /** `noting`: the seller's response is stored while the chain is asked. */
@@ -266,8 +270,8 @@ export class X402Client {
     await job.deps.fault("confirmed");
     if (!confirmed) return undefined;
     if (await call.mustPayItself(key, confirmed.result)) return undefined;
-    const kept = await call.keep(key, confirmed.result);
-    await record(job, payment, confirmed);
+    const kept = await keepAndRecord(job, payment, confirmed);
+    await job.deps.fault("kept");
     return call.answer(kept);
   }
 
@@ -310,9 +314,7 @@ export class X402Client {
     await this.#assertMayFetch(job);
     const cached = await this.#cached(job);
     if (cached) return notStored(cached);
-    // Both are read while the target processes the request.
-    const room = call.ref && entry.assertRoomToKeep(call.ref);
-    room?.catch(() => undefined);
+    // Read while the target processes the request.
     const early = this.#readBalanceEarly(caller);
 
     const asked = await this.#ask(job);
@@ -331,7 +333,7 @@ export class X402Client {
       // A request that had an effect is not repeated with the same key.
       return { kind: "answer", answer: await call.finishFree(body, digestOf(signedIn)) };
     }
-    await room;
+    if (call.ref) await entry.assertRoomToKeep();
     await caller.lease.reserve();
     return { kind: "price", ...price };
   }
@@ -395,9 +397,11 @@ export class X402Client {
   }
 
   /**
-   * Most targets request payment on the agent's own network, so its balance is read while the target responds.
+   * Most targets request payment on the agent's own network, so its balance is read while the target responds. A channel
+   * rarely needs it.
    */
   #readBalanceEarly(caller: FetchCaller): EarlyBalance | undefined {
+    if (caller.usesChannels) return undefined;
     const { networks, agentReserve } = this.#deps;
     const own = networks.find(({ id }) => id === caller.network);
     if (!own) return undefined;

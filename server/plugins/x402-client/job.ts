@@ -4,7 +4,7 @@ import type { SignedAuthorization } from "../../core/authorization.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import type { Db } from "../../infra/db/prisma.ts";
-import type { ThroughChannel, WalletChannels } from "../channels/wallet.ts";
+import type { ThroughChannel, VoucherEnd, WalletChannels } from "../channels/wallet.ts";
 import type { Custody } from "../custody/custody.ts";
 import type { AgentLock } from "../guardrails/agent-lock.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
@@ -37,7 +37,7 @@ export interface FetchCaller extends Payer {
 }
 
 /** The points between the steps at which a crash test stops the process. */
-export type FetchFault = "submitted" | "answered" | "confirmed";
+export type FetchFault = "submitted" | "answered" | "confirmed" | "kept";
 
 /** The services that a fetch uses. */
 export interface FetchDeps {
@@ -130,6 +130,8 @@ export interface DeliveryRecord {
 export interface Confirmed {
   result: PaymentResult;
   delivery: DeliveryRecord;
+  /** Of a payment through a channel. */
+  voucher?: VoucherEnd;
   /** "open": the seller may still collect it. */
   payment: "settled" | "open" | "none";
   /** The delivered content. */

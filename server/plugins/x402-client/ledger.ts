@@ -5,20 +5,12 @@
 import { stringifyExact } from "../../core/exact-json.ts";
 import { ApiError } from "../../errors.ts";
 import type { Sql } from "../../infra/db/pool.ts";
-import {
-  databaseNow,
-  hoursBefore,
-  placeOf,
-  readKeyset,
-  secondsAfter,
-  type Db,
-  type Prisma,
-} from "../../infra/db/prisma.ts";
+import { placeOf, readKeyset, type Db, type Prisma } from "../../infra/db/prisma.ts";
 import { newId } from "../../core/ids.ts";
 import type { PageRequest } from "../../core/paging.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
-import type { Answer } from "../payments/idempotency.ts";
-import { undeliveredBytes } from "../payments/lost-responses.ts";
+import type { Answer, KeptResult } from "../payments/idempotency.ts";
+import { UNDELIVERED_BYTES } from "../payments/lost-responses.ts";
 import { heldBytes, type Lease } from "./budget.ts";
 import type { SendRequest } from "./request.ts";
 
@@ -32,17 +24,25 @@ interface FetchStart {
   method: string;
   url: URL;
   listingId: string | undefined;
+  /** The key of the call; a quote has none. */
+  ref: IdempotencyRef | undefined;
 }
 
-interface FetchEnd {
+interface FetchOutcome {
   outcome: "free" | "paid" | "quoted" | "refused" | "failed";
   code: string | null;
-  status: number | null;
-  bytes: number;
   keptBytes: number;
   paymentId: string | null;
   /** Access granted for an earlier payment, by the wallet's signature (sign-in-with-x). */
   signedIn?: boolean;
+}
+
+/** Where a fetch is in the ledger, and how it ended. */
+export interface FetchEnd extends FetchOutcome {
+  agentId: string;
+  fetchId: string;
+  status: number | null;
+  bytes: number;
 }
 
 /**
@@ -51,26 +51,22 @@ interface FetchEnd {
  */
 export const KEPT_BYTES_PER_DAY = 64 * 1024 * 1024;
 
-interface LedgerStores {
-  pool: Sql;
-  db: Db;
-}
-
 export class LedgerEntry {
-  readonly #stores: LedgerStores;
+  readonly #sql: Sql;
   readonly #start: FetchStart;
-  readonly #begun: Promise<string>;
+  readonly #begun: Promise<FetchBegun>;
   readonly #send: SendRequest;
   readonly #lease: Lease;
   #status: number | null = null;
   #bytes = 0;
+  #hasEnded = false;
 
-  constructor(stores: LedgerStores, start: FetchStart, send: SendRequest, lease: Lease) {
-    this.#stores = stores;
+  constructor(sql: Sql, start: FetchStart, send: SendRequest, lease: Lease) {
+    this.#sql = sql;
     this.#start = start;
     this.#send = send;
     this.#lease = lease;
-    this.#begun = beginFetch(stores.pool, start);
+    this.#begun = beginFetch(sql, start);
     // `begun` rethrows this; the target is requested meanwhile.
     this.#begun.catch(() => undefined);
   }
@@ -96,13 +92,9 @@ export class LedgerEntry {
     }
   };
 
-  /** Throws if a response with a key could not be stored, before anything is signed for it. */
-  async assertRoomToKeep(ref: IdempotencyRef): Promise<void> {
-    const { agentId } = this.#start;
-    const { pool, db } = this.#stores;
-    const { bytes, releaseInSeconds } = isKept(ref)
-      ? await keptLastDay(db, agentId)
-      : await undeliveredBytes(pool, agentId);
+  /** Throws if the response could not be stored, before anything is signed for it. */
+  async assertRoomToKeep(): Promise<void> {
+    const { bytes, releaseInSeconds } = await this.#begun;
     if (bytes < KEPT_BYTES_PER_DAY) return;
     throw new ApiError("fetch_quota_exceeded", {
       headers: { "retry-after": String(releaseInSeconds) },
@@ -110,40 +102,55 @@ export class LedgerEntry {
     });
   }
 
-  /** `text`: the stored form of the response. */
-  async ended({ body, text }: Answer, ref: IdempotencyRef | undefined): Promise<void> {
-    const { paid, dryRun, paymentId } = body;
-    if (body["status"] === "approval_required") return this.#refused("approval_required");
-    const outcome = dryRun === true ? "quoted" : paid === true ? "paid" : "free";
-    await this.#end({
-      outcome,
-      code: null,
-      paymentId: idOf(paymentId),
-      signedIn: body["signedIn"] === true,
-      keptBytes: isKept(ref) && typeof paymentId === "string" ? Buffer.byteLength(text ?? "") : 0,
-    });
+  async ended(answer: Answer): Promise<void> {
+    await this.#end(this.#outcomeOf(answer), (end) => endFetch(this.#sql, end));
   }
 
   async failed(error: unknown): Promise<void> {
-    const apiError = error instanceof ApiError ? error : undefined;
-    const outcome = apiError && apiError.status < 500 ? "refused" : "failed";
-    const code = apiError?.code ?? "internal_error";
-    const paymentId = idOf(apiError?.extra["paymentId"]);
-    // The seller's response is stored with the error that contains it.
-    const carriesIt = paymentId !== null && apiError?.extra["thirdParty"] !== undefined;
-    const keptBytes = carriesIt ? Buffer.byteLength(stringifyExact(apiError.extra)) : 0;
-    await this.#end({ outcome, code, paymentId, keptBytes });
+    await this.#end(outcomeOfError(error), (end) => endFetch(this.#sql, end));
   }
 
-  async #refused(code: string): Promise<void> {
-    await this.#end({ outcome: "refused", code, paymentId: null, keptBytes: 0 });
+  /** Ends in the statement that ends the payment. */
+  async endedWith(kept: KeptResult, write: (end: FetchEnd) => Promise<void>): Promise<void> {
+    const end = kept.kind === "done" ? this.#outcomeOf(kept.answer) : outcomeOfError(kept.error);
+    await this.#end(end, write);
   }
 
-  async #end(end: Omit<FetchEnd, "status" | "bytes">): Promise<void> {
-    const id = await this.#begun;
-    const seen = { status: this.#status, bytes: this.#bytes };
-    await endFetch(this.#stores.pool, { agentId: this.#start.agentId, id }, { ...end, ...seen });
+  /** `text`: the stored form of the response. */
+  #outcomeOf({ body, text }: Answer): FetchOutcome {
+    const { paid, dryRun, paymentId } = body;
+    if (body["status"] === "approval_required")
+      return { outcome: "refused", code: "approval_required", paymentId: null, keptBytes: 0 };
+    const isStored = isKept(this.#start.ref) && typeof paymentId === "string";
+    return {
+      outcome: dryRun === true ? "quoted" : paid === true ? "paid" : "free",
+      code: null,
+      paymentId: idOf(paymentId),
+      signedIn: body["signedIn"] === true,
+      keptBytes: isStored ? Buffer.byteLength(text ?? "") : 0,
+    };
   }
+
+  async #end(outcome: FetchOutcome, write: (end: FetchEnd) => Promise<void>): Promise<void> {
+    if (this.#hasEnded) return;
+    const { fetchId } = await this.#begun;
+    const { agentId } = this.#start;
+    await write({ ...outcome, agentId, fetchId, status: this.#status, bytes: this.#bytes });
+    this.#hasEnded = true;
+  }
+}
+
+function outcomeOfError(error: unknown): FetchOutcome {
+  const apiError = error instanceof ApiError ? error : undefined;
+  const paymentId = idOf(apiError?.extra["paymentId"]);
+  // The seller's response is stored with the error that contains it.
+  const carriesIt = paymentId !== null && apiError?.extra["thirdParty"] !== undefined;
+  return {
+    outcome: apiError && apiError.status < 500 ? "refused" : "failed",
+    code: apiError?.code ?? "internal_error",
+    paymentId,
+    keptBytes: carriesIt ? Buffer.byteLength(stringifyExact(apiError.extra)) : 0,
+  };
 }
 
 /** Counted for a day. Responses that are stored only until delivery count as long as they are stored. */
@@ -165,55 +172,58 @@ export function placeForLedger({ origin, pathname }: URL): { origin: string; pat
   return { origin: origin.slice(0, 300), path: path.slice(0, 512) };
 }
 
-async function beginFetch(sql: Sql, start: FetchStart): Promise<string> {
-  const id = newId("fet");
-  const { agentId, apiKeyId, requestId, kind, method, url, listingId = null } = start;
+/** The entry, and the stored bytes of the agent's responses with the time until there is more room. */
+interface FetchBegun {
+  fetchId: string;
+  bytes: number;
+  releaseInSeconds: number;
+}
+
+/** Of an agent's responses that are stored with a key of its own: of the last 24 hours. */
+const KEPT_LAST_DAY = `
+  SELECT COALESCE(sum(kept_bytes), 0)::float8 AS bytes,
+         GREATEST(1, ceil(24 * 3600 - extract(epoch FROM now() - COALESCE(min(created_at), now()))))::int AS "releaseInSeconds"
+    FROM fetches WHERE agent_id = $1 AND kept_bytes > 0 AND created_at > now() - interval '24 hours'`;
+
+async function beginFetch(sql: Sql, start: FetchStart): Promise<FetchBegun> {
+  const fetchId = newId("fet");
+  const { agentId, apiKeyId, requestId, kind, method, url, listingId = null, ref } = start;
   const { origin, path } = placeForLedger(url);
-  // SQL: part of every fetch; prepared.
-  await sql.query({
-    name: "fetch-begun",
-    text: `INSERT INTO fetches (agent_id, id, api_key_id, request_id, kind, method, origin, path, listing_id)
-           VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-    values: [agentId, id, apiKeyId, requestId, kind, method, origin, path, listingId],
+  // SQL: part of every fetch; prepared, in one round trip.
+  const { rows } = await sql.query<Omit<FetchBegun, "fetchId">>({
+    name: isKept(ref) ? "fetch-begun-with-key" : "fetch-begun",
+    text: `WITH begun AS (
+             INSERT INTO fetches (agent_id, id, api_key_id, request_id, kind, method, origin, path, listing_id)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9))
+           ${isKept(ref) ? KEPT_LAST_DAY : UNDELIVERED_BYTES}`,
+    values: [agentId, fetchId, apiKeyId, requestId, kind, method, origin, path, listingId],
   });
-  return id;
+  return { fetchId, bytes: 0, releaseInSeconds: 60, ...rows[0] };
 }
 
-async function endFetch(
-  sql: Sql,
-  { agentId, id }: { agentId: string; id: string },
-  end: FetchEnd,
-): Promise<void> {
-  const { outcome, code, status, bytes, keptBytes, paymentId, signedIn = false } = end;
+/** The update of the entry, with its values from this place on. */
+export const endOfFetch = (first: number): string => {
+  const value = (nth: number): string => `$${first + nth}`;
+  return `UPDATE fetches SET outcome = ${value(2)}, code = ${value(3)}, status = ${value(4)}, bytes = ${value(5)},
+                 kept_bytes = ${value(6)}, payment_id = ${value(7)}, signed_in = ${value(8)}, ended_at = clock_timestamp()
+           WHERE agent_id = ${value(0)} AND id = ${value(1)}`;
+};
+
+export const endValues = ({ signedIn = false, ...end }: FetchEnd): unknown[] => [
+  end.agentId,
+  end.fetchId,
+  end.outcome,
+  end.code,
+  end.status,
+  end.bytes,
+  end.keptBytes,
+  end.paymentId,
+  signedIn,
+];
+
+async function endFetch(sql: Sql, end: FetchEnd): Promise<void> {
   // SQL: part of every fetch; prepared, and with the database's time in one round trip.
-  await sql.query({
-    name: "fetch-ended",
-    text: `UPDATE fetches SET outcome = $3, code = $4, status = $5, bytes = $6, kept_bytes = $7, payment_id = $8,
-                  signed_in = $9, ended_at = clock_timestamp()
-            WHERE agent_id = $1 AND id = $2`,
-    values: [agentId, id, outcome, code, status, bytes, keptBytes, paymentId, signedIn],
-  });
-}
-
-/**
- * The stored bytes of an agent's responses of the last 24 hours, and the time until the oldest no longer
- * counts.
- */
-async function keptLastDay(
-  db: Db,
-  agentId: string,
-): Promise<{ bytes: number; releaseInSeconds: number }> {
-  const now = await databaseNow(db);
-  const { _sum, _min } = await db.fetch.aggregate({
-    where: { agentId, keptBytes: { gt: 0 }, createdAt: { gt: hoursBefore(now, 24) } },
-    _sum: { keptBytes: true },
-    _min: { createdAt: true },
-  });
-  const releasedAt = secondsAfter(_min.createdAt ?? now, 24 * 3600);
-  return {
-    bytes: Number(_sum.keptBytes ?? 0),
-    releaseInSeconds: Math.max(1, Math.ceil((releasedAt.getTime() - now.getTime()) / 1000)),
-  };
+  await sql.query({ name: "fetch-ended", text: endOfFetch(1), values: endValues(end) });
 }
 
 export async function listFetches(db: Db, agentId: string, page: PageRequest) {
