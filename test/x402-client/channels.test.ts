@@ -126,6 +126,22 @@ t.test("an agent pays through channels", async (t) => {
     t.equal(seller.served, 1);
   });
 
+  await t.test("only a deposit needs the wallet's balance", async (t) => {
+    const { chainReads } = made.app;
+    const read = t.capture(chainReads, "balances", chainReads.balances.bind(chainReads));
+    const seller = await channelSeller(t, { chain, payTo: PAYEE, facilitator: facilitators.ours });
+    made.config.fetchPrivateOrigins.push(seller.origin);
+    const url = `${seller.origin}/word`;
+    const paid = async () => {
+      t.match(await made.fetch({ url }), { status: 200, body: { paid: true } });
+      return read().filter(({ args: [, wallets] }) =>
+        wallets.includes(agent.walletAddress.toLowerCase() as `0x${string}`),
+      ).length;
+    };
+    t.equal(await paid(), 1, "the deposit");
+    t.equal((await paid()) + (await paid()), 0, "its vouchers");
+  });
+
   await t.test("requests at the same time take turns, and use one channel", async (t) => {
     const seller = await channelSeller(t, { chain, payTo: PAYEE, facilitator: facilitators.ours });
     made.config.fetchPrivateOrigins.push(seller.origin);

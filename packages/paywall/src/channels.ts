@@ -85,12 +85,14 @@ export class ChannelCharges {
     const { terms } = payment;
     const voucher = readVoucher(payment.payload.payload);
     if (typeof voucher === "string") return notCovered(voucher);
-    const stored = await this.#store.find(voucher.id);
+    const isKeySigned = voucher.config.payerAuthorizer !== NO_ADDRESS;
+    const [stored, isGood] = await Promise.all([
+      this.#store.find(voucher.id),
+      !isKeySigned || isSigned(voucher, terms.network),
+    ]);
     const problem = whyNotForTerms(voucher, terms, stored?.channel.config);
     if (problem !== undefined) return notCovered(problem);
-    const isKeySigned = voucher.config.payerAuthorizer !== NO_ADDRESS;
-    if (isKeySigned && !(await isSigned(voucher, terms.network)))
-      return notCovered(reason("voucher_signature"));
+    if (!isGood) return notCovered(reason("voucher_signature"));
 
     const price = voucher.type === "refund" ? 0n : BigInt(terms.amount);
     const isExpected = (channel: Channel): boolean => voucher.ceiling === baseOf(channel) + price;
