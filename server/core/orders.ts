@@ -4,14 +4,19 @@ import { signOptional } from "../../packages/rules/src/kinds.ts";
 import {
   DOMAIN_STRUCTS,
   domainOf,
+  FORMS,
+  formOfDomain,
   readTypes,
+  signedParts,
   typesOf,
   type ApprovePaymentOrder,
+  type Form,
   type IssueKeyOrder,
   type OrderKind,
   type Orders,
 } from "../../packages/rules/src/orders.ts";
 import { rulesDocument, type AgentPolicyOrder } from "../../packages/rules/src/policy.ts";
+import { orderIn } from "../../packages/rules/src/readable.ts";
 import { parseAtomic } from "./money.ts";
 import { sortPayees, type Rules } from "./rules.ts";
 import { typedDataDigest } from "./typed-data.ts";
@@ -27,11 +32,38 @@ export {
 export { readOptional } from "../../packages/rules/src/kinds.ts";
 
 /** The digest that the owner signs. The order must be well formed: parse it with readOrder first. */
-export const orderDigest = <K extends OrderKind>(kind: K, order: Orders[K], chainId: number): Hex =>
-  typedDataDigest(
-    { structs: DOMAIN_STRUCTS, name: "EIP712Domain", value: domainOf(chainId) },
-    { structs: typesOf(kind, order), name: kind, value: order },
+export function orderDigest<K extends OrderKind>(
+  kind: K,
+  order: Orders[K],
+  chainId: number,
+  form: Form,
+): Hex {
+  const { structs, message } = signedParts(kind, order, form);
+  return typedDataDigest(
+    { structs: DOMAIN_STRUCTS, name: "EIP712Domain", value: domainOf(chainId, form) },
+    { structs, name: kind, value: message },
   );
+}
+
+/** In which form the order has this digest; undefined: in none. */
+export const formOf = <K extends OrderKind>(
+  kind: K,
+  order: Orders[K],
+  chainId: number,
+  digest: Hex,
+): Form | undefined => FORMS.find((form) => orderDigest(kind, order, chainId, form) === digest);
+
+/** The order in typed data of ours, as a wallet showed it. */
+export function orderInTypedData<K extends OrderKind>(
+  kind: K,
+  { domain, message }: { domain: object; message: object },
+): Orders[K] | undefined {
+  const form = formOfDomain(domain);
+  if (form === undefined) return undefined;
+  if (form === "numbers") return readOrder(kind, message as Orders[K]);
+  const order = orderIn(typesOf(kind, message as Orders[K]), kind, message);
+  return order && readOrder(kind, order as Orders[K]);
+}
 
 /**
  * The order in canonical form, without members that are not signed; undefined if a number does not fit 256 bits or an

@@ -94,7 +94,11 @@ export const TypedDataTypes = Type.Record(
 );
 export const TypedDataDomain = Type.Object({
   name: Type.Literal("Purser"),
-  version: Type.Literal("2"),
+  version: Type.Unsafe<"2" | "3">({
+    type: "string",
+    enum: ["2", "3"],
+    description: '3: the message has texts such as "25.00 USDC" in place of numbers',
+  }),
   chainId: Type.Integer(),
 });
 

@@ -5,7 +5,13 @@ import type { PrivateKeyAccount } from "viem/accounts";
 import { AGENT_FIELDS, type Field } from "../../packages/rules/src/fields.ts";
 import type { Kind } from "../../packages/rules/src/kinds.ts";
 import { newestVersion, type AgentPolicyOrder } from "../../packages/rules/src/policy.ts";
-import { orderDigest, policyOrder, rulesOfPolicy, typedDataOf } from "../../server/core/orders.ts";
+import {
+  orderDigest,
+  policyOrder,
+  rulesOfPolicy,
+  typedDataOf,
+  REQUESTED_FORM,
+} from "../../server/core/orders.ts";
 import type { TestApp } from "./app.ts";
 import type { NewTestAgent } from "./owner.ts";
 
@@ -28,6 +34,7 @@ const HALT: Kind<string | null, string | null, ""> = {
   refuses: (value, { valueAtomic }) =>
     value === "all" || (value === "large" && valueAtomic > 1_000n),
   text: (value) => value ?? "none",
+  readText: (text) => (text === "none" ? null : text === "large" ? "large" : "all"),
 };
 const rank = (value: string | null): number => (value === null ? 2 : value === "large" ? 1 : 0);
 export const halt: Field = {
@@ -86,9 +93,9 @@ export async function signPolicy(
     deadlineSeconds: BigInt(Math.floor(Date.now() / 1000) + 600),
   });
   const { chainId } = chain;
-  const digest = orderDigest("AgentPolicy", order, chainId);
+  const digest = orderDigest("AgentPolicy", order, chainId, REQUESTED_FORM);
   const signature = await account.signTypedData(
-    typedDataOf("AgentPolicy", order, chainId) as never,
+    typedDataOf("AgentPolicy", order, chainId, REQUESTED_FORM) as never,
   );
   const owned = { address: account.address.toLowerCase(), chainId: 0 };
   await app.prisma.$transaction(async (tx) => {

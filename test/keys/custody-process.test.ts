@@ -14,7 +14,7 @@ import Fastify from "fastify";
 import t, { type Test } from "tap";
 import type { Address, Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { orderDigest, typedDataOf, type Orders } from "../../server/core/orders.ts";
+import { orderDigest, typedDataOf, type Orders, REQUESTED_FORM } from "../../server/core/orders.ts";
 import { rulesOfPolicy } from "../../server/core/orders.ts";
 import { TIMINGS } from "../../server/core/timings.ts";
 import type { Authorization } from "../../server/core/authorization.ts";
@@ -142,7 +142,7 @@ t.test("a compromised service", async (t) => {
   const signedOrderOf = (order: Orders["AgentPolicy"], signature: Hex) => ({
     chainId: chain.chainId,
     order,
-    digest: orderDigest("AgentPolicy", order, chain.chainId),
+    digest: orderDigest("AgentPolicy", order, chain.chainId, REQUESTED_FORM),
     signature,
   });
   const current = { ...rulesOfPolicy(newest.document), status: "active" as const };
@@ -155,7 +155,7 @@ t.test("a compromised service", async (t) => {
       deadline: String(Math.floor(Date.now() / 1_000) + 600),
       ...over,
     };
-    const typed = typedDataOf("AgentPolicy", order, chain.chainId) as never;
+    const typed = typedDataOf("AgentPolicy", order, chain.chainId, REQUESTED_FORM) as never;
     return signedOrderOf(order, await by.signTypedData(typed));
   };
   const wider = { ...current, dailyLimitAtomic: current.dailyLimitAtomic * 2n };
@@ -195,9 +195,9 @@ t.test("a compromised service", async (t) => {
     deadline: String(Math.floor(Date.now() / 1_000) + 600),
   };
   const byThief = await thief.account.signTypedData(
-    typedDataOf("MoveOwner", move, chain.chainId) as never,
+    typedDataOf("MoveOwner", move, chain.chainId, REQUESTED_FORM) as never,
   );
-  const digest = orderDigest("MoveOwner", move, chain.chainId);
+  const digest = orderDigest("MoveOwner", move, chain.chainId, REQUESTED_FORM);
   const signedMove = {
     chainId: chain.chainId,
     order: move,

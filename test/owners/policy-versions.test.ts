@@ -7,7 +7,7 @@ import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { spendAs } from "../helpers/call.ts";
 import { halt, HALT_COLUMN, policyOf, signPolicy } from "../helpers/newer-setting.ts";
 import { AGENT_FIELDS } from "../../packages/rules/src/fields.ts";
-import { readOrder, rulesOfPolicy, typedDataOf } from "../../server/core/orders.ts";
+import { readOrder, rulesOfPolicy, typedDataOf, REQUESTED_FORM } from "../../server/core/orders.ts";
 import { rulesDigest } from "../../server/core/rules.ts";
 import { verifyChain } from "../../server/plugins/audit/verify.ts";
 import { asOwner, createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
@@ -75,7 +75,7 @@ const user = await made();
 t.test("an agent that does not use the setting keeps its document of version 1", async (t) => {
   const { document } = await policyOf(database, before.id);
   t.notOk("documentVersion" in document || "halt" in document);
-  const { types } = typedDataOf("AgentPolicy", document, 1);
+  const { types } = typedDataOf("AgentPolicy", document, 1, REQUESTED_FORM);
   t.notOk(JSON.stringify(types).includes("halt"), "the wallet signs the struct of version 1");
   t.equal(await rulesVersionOf(before.id), 1);
   t.same(await codesOf(before), both("signed"));

@@ -3,7 +3,7 @@
 import t, { type Test } from "tap";
 import { getAddress, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
-import { orderDigest } from "../../server/core/orders.ts";
+import { orderDigest, REQUESTED_FORM } from "../../server/core/orders.ts";
 import { createPrisma } from "../../server/infra/db/prisma.ts";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
@@ -217,7 +217,9 @@ t.test("the recovery wallet withdraws to the owner's address and no other", asyn
       nonce,
       deadline: String(deadline),
     };
-    const signed = await wallet.sign({ hash: orderDigest("Withdraw", order, chain.chainId) });
+    const signed = await wallet.sign({
+      hash: orderDigest("Withdraw", order, chain.chainId, REQUESTED_FORM),
+    });
     await pool.query(
       `INSERT INTO withdrawal_orders (agent_id, nonce, payment_id, to_address, amount, deadline, signature)
        VALUES ($1, $2, $2, $3, 1, $4, decode($5, 'hex'))`,

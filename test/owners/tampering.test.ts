@@ -4,7 +4,13 @@ import { randomBytes } from "node:crypto";
 import t, { type Test } from "tap";
 import type { Address, Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
-import { orderDigest, typedDataOf, type Orders, type OrderKind } from "../../server/core/orders.ts";
+import {
+  orderDigest,
+  typedDataOf,
+  type Orders,
+  type OrderKind,
+  REQUESTED_FORM,
+} from "../../server/core/orders.ts";
 import type { Authorization } from "../../server/core/authorization.ts";
 import type { Cover } from "../../server/plugins/custody/covers.ts";
 import { Custody } from "../../server/plugins/custody/custody.ts";
@@ -275,11 +281,11 @@ async function forged<K extends OrderKind>(
   order: Orders[K],
   by: PrivateKeyAccount,
 ): Promise<{ document: string; digest: Hex; signature: string }> {
-  const typedData = typedDataOf(kind, order, chain.chainId);
+  const typedData = typedDataOf(kind, order, chain.chainId, REQUESTED_FORM);
   const signature = await by.signTypedData(typedData as never);
   return {
     document: `'${JSON.stringify(order)}'::jsonb`,
-    digest: orderDigest(kind, order, chain.chainId),
+    digest: orderDigest(kind, order, chain.chainId, REQUESTED_FORM),
     signature: `'\\x${signature.slice(2)}'::bytea`,
   };
 }

@@ -130,7 +130,7 @@ class World {
       }),
       ...this.order,
     };
-    const digest = orderDigest("AgentPolicy", order, this.chainId);
+    const digest = orderDigest("AgentPolicy", order, this.chainId, "readable");
     return { document: order, digest, signature: SIGNATURE, chainId: this.chainId, ...this.policy };
   }
 
@@ -553,7 +553,7 @@ const approved = (
 };
 
 function signedDocument<K extends OrderKind>(kind: K, order: Orders[K], chainId: number) {
-  const digest = orderDigest(kind, order, chainId);
+  const digest = orderDigest(kind, order, chainId, "readable");
   return { document: order, digest, signature: SIGNATURE, chainId };
 }
 
@@ -741,7 +741,7 @@ t.test("a withdrawal", async (t) => {
       deadline: String(row.deadlineSeconds),
     };
     if (row.amountAtomic >= 0n) {
-      const digest = orderDigest("Withdraw", ordered, CHAIN_ID);
+      const digest = orderDigest("Withdraw", ordered, CHAIN_ID, "readable");
       if (one.unavailable) world.verdicts.set(`${OWNER}|0|${digest}`, "unavailable");
       else world.signedBy(signer, digest, signerChain);
     }

@@ -12,6 +12,7 @@ import {
   typesOf,
   type OrderKind,
   type Orders,
+  FORMS,
 } from "../../server/core/orders.ts";
 import {
   coverOf,
@@ -98,16 +99,16 @@ t.test("rules never loosen themselves; two different rule sets loosen one way", 
 
 t.test("a policy reads back as the same rules, and its digest equals the wallet's", async (t) => {
   fc.assert(
-    fc.property(rules, (given) => {
+    fc.property(rules, fc.constantFrom(...FORMS), (given, form) => {
       const order = policyOrder({ ...facts, rules: given, ...single });
       const read = readOrder("AgentPolicy", JSON.parse(JSON.stringify(order)) as typeof order);
       if (!read) throw new Error("not read");
       const back = { ...rulesOfPolicy(read), status: given.status };
       if (rulesDigest(back) !== rulesDigest(given)) throw new Error("other rules");
-      const digest = orderDigest("AgentPolicy", read, 5);
-      const wallets = hashTypedData(typedDataOf("AgentPolicy", order, 5) as never);
+      const digest = orderDigest("AgentPolicy", read, 5, form);
+      const wallets = hashTypedData(typedDataOf("AgentPolicy", order, 5, form) as never);
       if (digest !== wallets) throw new Error("another digest");
-      if (digest === orderDigest("AgentPolicy", read, 6))
+      if (digest === orderDigest("AgentPolicy", read, 6, form))
         throw new Error("the same on another chain");
     }),
     { numRuns: 100 },
@@ -135,16 +136,28 @@ function anyStruct(kind: OrderKind, name: string): fc.Arbitrary<Record<string, u
 t.test("the digest of every kind of order is the one a wallet signs", async (t) => {
   for (const kind of ORDER_KINDS)
     fc.assert(
-      fc.property(anyStruct(kind, kind), fc.integer({ min: 1, max: 2 ** 40 }), (any, chainId) => {
-        const order = readOrder(kind, any as unknown as Orders[OrderKind]);
-        if (!order) throw new Error("not read");
-        const wallets = hashTypedData(typedDataOf(kind, order, chainId) as never);
-        if (orderDigest(kind, order, chainId) !== wallets) throw new Error("another digest");
-      }),
+      fc.property(
+        anyStruct(kind, kind),
+        fc.integer({ min: 1, max: 2 ** 40 }),
+        fc.constantFrom(...FORMS),
+        (any, chainId, form) => {
+          const order = readOrder(kind, any as unknown as Orders[OrderKind]);
+          if (!order) throw new Error("not read");
+          const wallets = hashTypedData(typedDataOf(kind, order, chainId, form) as never);
+          if (orderDigest(kind, order, chainId, form) !== wallets)
+            throw new Error("another digest");
+        },
+      ),
       { numRuns: 60 },
     );
   t.throws(
-    () => orderDigest("MoveOwner", { from: "0x1", to: "0x", nonce: "0x00", deadline: "1" }, 1),
+    () =>
+      orderDigest(
+        "MoveOwner",
+        { from: "0x1", to: "0x", nonce: "0x00", deadline: "1" },
+        1,
+        "numbers",
+      ),
     "a short nonce",
   );
   t.pass();
@@ -171,7 +184,8 @@ t.test("every field changes the digest", async (t) => {
     payees: [payee],
   };
   const order = policyOrder({ ...facts, rules: given, ...single });
-  const digest = orderDigest("AgentPolicy", order, 1);
+  const form = "readable";
+  const digest = orderDigest("AgentPolicy", order, 1, form);
   const other = (value: unknown): unknown =>
     typeof value !== "string"
       ? []
@@ -182,12 +196,12 @@ t.test("every field changes the digest", async (t) => {
           : `${value}!`;
   for (const [name, value] of Object.entries(order)) {
     const changed = readOrder("AgentPolicy", { ...order, [name]: other(value) });
-    t.ok(changed && orderDigest("AgentPolicy", changed, 1) !== digest, name);
+    t.ok(changed && orderDigest("AgentPolicy", changed, 1, form) !== digest, name);
   }
   const [shown] = order.payees;
   for (const [name, value] of Object.entries(shown ?? {})) {
     const payees = [{ ...shown, [name]: other(value) }] as typeof order.payees;
     const changed = readOrder("AgentPolicy", { ...order, payees });
-    t.ok(changed && orderDigest("AgentPolicy", changed, 1) !== digest, `payee's ${name}`);
+    t.ok(changed && orderDigest("AgentPolicy", changed, 1, form) !== digest, `payee's ${name}`);
   }
 });

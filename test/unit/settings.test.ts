@@ -34,6 +34,7 @@ import {
   typedDataOf,
   versionFor,
   type AgentPolicyOrder,
+  REQUESTED_FORM,
 } from "../../server/core/orders.ts";
 import {
   coverOf,
@@ -151,8 +152,11 @@ t.test("a policy of version 1 that was signed before there were versions", async
   const { digest, rulesDigest: sealed, signature, owner } = signedBefore;
   const order = readOrder("AgentPolicy", signedBefore.order as AgentPolicyOrder);
   if (!order) throw new Error("not read");
-  t.equal(orderDigest("AgentPolicy", order, CHAIN_ID), digest);
-  t.equal(hashTypedData(typedDataOf("AgentPolicy", order, CHAIN_ID) as never), digest);
+  t.equal(orderDigest("AgentPolicy", order, CHAIN_ID, REQUESTED_FORM), digest);
+  t.equal(
+    hashTypedData(typedDataOf("AgentPolicy", order, CHAIN_ID, REQUESTED_FORM) as never),
+    digest,
+  );
   t.equal(await recoverAddress({ hash: digest as Hex, signature: signature as Hex }), owner);
   t.equal(rulesDigest({ ...rulesOfPolicy(order), status: "active" }), sealed);
 });
@@ -165,7 +169,10 @@ t.test("it is signed, and every value of it makes another document and another s
     const order = policyWith(SET);
     const other = changed(of, field, widestOf(field));
     const wider = policyWith(other);
-    t.not(orderDigest("AgentPolicy", order, 1), orderDigest("AgentPolicy", wider, 1));
+    t.not(
+      orderDigest("AgentPolicy", order, 1, REQUESTED_FORM),
+      orderDigest("AgentPolicy", wider, 1, REQUESTED_FORM),
+    );
     t.not(rulesDigest(SET), rulesDigest(other));
     for (const [rules, document] of [
       [SET, order],
@@ -177,8 +184,8 @@ t.test("it is signed, and every value of it makes another document and another s
         rulesDigest(rules),
       );
       t.equal(
-        hashTypedData(typedDataOf("AgentPolicy", document, 1) as never),
-        orderDigest("AgentPolicy", document, 1),
+        hashTypedData(typedDataOf("AgentPolicy", document, 1, REQUESTED_FORM) as never),
+        orderDigest("AgentPolicy", document, 1, REQUESTED_FORM),
         "the wallet signs what the server checks",
       );
     }
@@ -307,7 +314,7 @@ t.test("how a value is written, sent, typed and shown", async (t) => {
     [AMOUNT, 1_500_000n, "1500000", "1.5", "<1500000> USDC"],
     [OPTIONAL_AMOUNT, 1n, "1", "0.000001", "<1> USDC"],
     [OPTIONAL_AMOUNT, 0n, "0", "0", "<0> USDC"],
-    [OPTIONAL_AMOUNT, null, most, null, "none"],
+    [OPTIONAL_AMOUNT, null, most, null, "no limit"],
     [COUNT, 7n, "7", 7, "7"],
     [COUNT, 0n, "0", 0, "0"],
     [COUNT, 1_000_000n, "1000000", 1_000_000, "1000000"],

@@ -241,7 +241,7 @@ const policy = (
     ...more,
   };
   const chainId = ARC.chainId;
-  const digest = orderDigest("AgentPolicy", order, chainId);
+  const digest = orderDigest("AgentPolicy", order, chainId, "readable");
   return { chainId, order, digest, signature: SIGNATURE };
 };
 const WIDER_THAN_SIGNED =
@@ -513,7 +513,8 @@ class Signed {
     findPolicy: async () => this.sealed && { ...this.sealed, document: this.sealed.order },
     findSecond: async () => {
       if (!this.hasNamed) return undefined;
-      const digest = this.namedDigest ?? orderDigest("SecondWallet", this.naming, ARC.chainId);
+      const digest =
+        this.namedDigest ?? orderDigest("SecondWallet", this.naming, ARC.chainId, "readable");
       return { document: this.naming, digest, signature: SIGNATURE, chainId: ARC.chainId };
     },
     nowSeconds: () => this.now,
@@ -626,7 +627,7 @@ t.test("custody reads again that both wallets signed a move", async (t) => {
   };
   const moveOf = (more: Partial<Orders["MoveOwner"]> = {}): SignedMove => {
     const moved = { ...order, ...more };
-    const digest = orderDigest("MoveOwner", moved, ARC.chainId);
+    const digest = orderDigest("MoveOwner", moved, ARC.chainId, "readable");
     return {
       chainId: ARC.chainId,
       order: moved,
@@ -639,7 +640,8 @@ t.test("custody reads again that both wallets signed a move", async (t) => {
   const BETWEEN = failed("the move is between other wallets");
   const NAMED = failed("its owner named another second wallet");
   const UNSIGNED = failed("its owner did not sign this order");
-  const namingDigest = (world: Signed) => orderDigest("SecondWallet", world.naming, ARC.chainId);
+  const namingDigest = (world: Signed) =>
+    orderDigest("SecondWallet", world.naming, ARC.chainId, "readable");
   interface Case {
     what: string;
     expected: string | null;

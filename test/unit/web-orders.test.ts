@@ -1,6 +1,6 @@
 // Goal: the web app lets a wallet sign only the order that its form requested, and predicts when a signature is needed.
 import t from "tap";
-import { orderDigest, policyOrder, typedDataOf } from "../../server/core/orders.ts";
+import { orderDigest, policyOrder, typedDataOf, REQUESTED_FORM } from "../../server/core/orders.ts";
 import { loosens as serverLoosens, type Rules } from "../../server/core/rules.ts";
 import {
   diffTerms,
@@ -71,8 +71,11 @@ const body = {
 
 t.test("the wallet's typed data has the digest that the server checks", async (t) => {
   const order = orderOf(RULES);
-  const typed = typedDataOf("AgentPolicy", order, CHAIN_ID);
-  t.equal(hashTypedData(typed as never), orderDigest("AgentPolicy", order, CHAIN_ID));
+  const typed = typedDataOf("AgentPolicy", order, CHAIN_ID, REQUESTED_FORM);
+  t.equal(
+    hashTypedData(typed as never),
+    orderDigest("AgentPolicy", order, CHAIN_ID, REQUESTED_FORM),
+  );
 });
 
 t.test("an order with the requested rules is shown; any other is not signed", async (t) => {
@@ -172,7 +175,7 @@ t.test("a withdrawal to another address, or of another amount, is not signed", a
   const order = { wallet, to: payee, asset: USDC, amount: "1500000", ...SINGLE_USE };
   const wanted = { wallet, to: payee, amount: "1.5" };
   const typed = withdrawalToSign(order, wanted, NETWORK);
-  t.equal(hashTypedData(typed as never), orderDigest("Withdraw", order, CHAIN_ID));
+  t.equal(hashTypedData(typed as never), orderDigest("Withdraw", order, CHAIN_ID, REQUESTED_FORM));
   const max = withdrawalToSign(order, { ...wanted, amount: "max" }, NETWORK);
   t.equal(max.message.amount, "1500000", "the amount that the review shows");
   const changes = [
@@ -203,7 +206,7 @@ const lines = (fields: FieldToSign[]): string[] =>
 
 t.test("the review explains every raw field of the document that is signed", async (t) => {
   const policy = { ...orderOf(RULES) };
-  const typed = typedDataOf("AgentPolicy", policy, CHAIN_ID);
+  const typed = typedDataOf("AgentPolicy", policy, CHAIN_ID, "numbers");
   const shown = lines(fieldsToSign(typed, NETWORK as never));
   const none = String((1n << 256n) - 1n);
   for (const line of [
@@ -212,7 +215,7 @@ t.test("the review explains every raw field of the document that is signed", asy
     "chainId: Arc Testnet (your wallet shows 5042002)",
     `wallet: ${wallet}`,
     "dailyLimit: 5.00 USDC (your wallet shows 5000000)",
-    `monthlyLimit: none (your wallet shows ${none})`,
+    `monthlyLimit: no limit (your wallet shows ${none})`,
     "paymentsPerHour: 12",
     "fetch: any site (your wallet shows any)",
     `payees payee: ${payee}`,
@@ -240,7 +243,7 @@ t.test("the review explains every raw field of the document that is signed", asy
   const review = (asset: string) =>
     lines(
       fieldsToSign(
-        typedDataOf("Withdraw", { ...withdrawal, asset }, CHAIN_ID) as never,
+        typedDataOf("Withdraw", { ...withdrawal, asset }, CHAIN_ID, REQUESTED_FORM) as never,
         NETWORK as never,
       ),
     );
@@ -253,7 +256,10 @@ t.test("another recovery wallet than the one that was entered is not signed", as
   const order = { owner: wallet, second: payee, secondChain: "0", ...SINGLE_USE };
   const wanted = { owner: wallet, second: payee };
   const typed = secondWalletToSign(order, wanted, CHAIN_ID);
-  t.equal(hashTypedData(typed as never), orderDigest("SecondWallet", order, CHAIN_ID));
+  t.equal(
+    hashTypedData(typed as never),
+    orderDigest("SecondWallet", order, CHAIN_ID, REQUESTED_FORM),
+  );
   for (const change of [{ owner: other }, { second: other }, { secondChain: "1" }])
     t.throws(() => secondWalletToSign({ ...order, ...change }, wanted, CHAIN_ID), differs);
   const revoked = { ...order, second: zeroAddress };
@@ -265,7 +271,7 @@ t.test("agents that would move to another wallet are not signed for", async (t) 
   const order = { from: wallet, to: payee, ...SINGLE_USE };
   const wanted = { from: wallet, to: payee };
   const typed = moveToSign(order, wanted, CHAIN_ID);
-  t.equal(hashTypedData(typed as never), orderDigest("MoveOwner", order, CHAIN_ID));
+  t.equal(hashTypedData(typed as never), orderDigest("MoveOwner", order, CHAIN_ID, REQUESTED_FORM));
   for (const change of [{ from: other }, { to: other }])
     t.throws(() => moveToSign({ ...order, ...change }, wanted, CHAIN_ID), differs);
 });

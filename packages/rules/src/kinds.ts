@@ -3,7 +3,7 @@
  * requests and responses, and in its column; which value allows more; and how people read it. Pure, and shared by the
  * server, the custody process and the web app.
  */
-import { formatAtomic, parseDecimal } from "../../paywall/src/money.ts";
+import { formatAtomic, parseDecimal, USDC_DECIMALS } from "../../paywall/src/money.ts";
 
 export type Value = bigint | string | null;
 export type Wire = string | number | null;
@@ -67,6 +67,35 @@ export interface Kind<
    */
   refuses?(value: V, payment: PaymentMoment): boolean;
   text(value: V, show: Show): string;
+  /** The value whose text a wallet showed (`SIGNED`). Texts that it does not write may be read as anything. */
+  readText(text: string): V | undefined;
+}
+
+/** How a wallet shows values: the same characters everywhere, and another text for each value. */
+export const SIGNED: Show = {
+  usdc(atomic) {
+    const [whole = "", fraction = ""] = formatAtomic(atomic).split(".");
+    return `${whole}.${fraction.padEnd(2, "0")}`;
+  },
+  time(seconds) {
+    if (seconds > LAST_SECOND) return String(seconds);
+    const text = new Date(Number(seconds) * 1000).toISOString();
+    return `${text.slice(0, 19).replace("T", " ").replace(/:00$/, "")} UTC`;
+  },
+};
+/** Of the year 9999. */
+const LAST_SECOND = 253_402_300_799n;
+
+function amountIn(text: string): bigint | undefined {
+  const [, whole, fraction = ""] = /^([0-9]{1,78})\.([0-9]{2,6}) USDC$/.exec(text) ?? [];
+  return whole === undefined ? undefined : BigInt(whole + fraction.padEnd(USDC_DECIMALS, "0"));
+}
+const numberIn = (text: string): bigint | undefined =>
+  /^[0-9]{1,78}$/.test(text) ? BigInt(text) : undefined;
+
+function timeIn(text: string): bigint | undefined {
+  const ms = Date.parse(text.replace(" UTC", "Z").replace(" ", "T"));
+  return text.endsWith(" UTC") && Number.isInteger(ms) ? BigInt(ms) / 1000n : numberIn(text);
 }
 
 /** The value in a document for no limit and no end. "0" is a limit like any other: nothing can be spent. */
@@ -105,6 +134,7 @@ export const AMOUNT: Kind<bigint, string, "Atomic"> = {
   allowsMore: isHigher,
   refuses: (limit, { valueAtomic }) => valueAtomic > limit,
   text: (limit, show) => `${show.usdc(limit)} USDC`,
+  readText: amountIn,
 };
 
 export const OPTIONAL_AMOUNT: Kind<bigint | null, string | null, "Atomic"> = {
@@ -122,7 +152,8 @@ export const OPTIONAL_AMOUNT: Kind<bigint | null, string | null, "Atomic"> = {
   readTyped: (text) => text,
   allowsMore: isHigher,
   refuses: (limit, { valueAtomic }) => limit !== null && valueAtomic > limit,
-  text: (limit, show) => (limit === null ? "none" : `${show.usdc(limit)} USDC`),
+  text: (limit, show) => (limit === null ? "no limit" : `${show.usdc(limit)} USDC`),
+  readText: (text) => (text === "no limit" ? null : amountIn(text)),
 };
 
 /** A deposit above the limit is refused; a limit of 0 also refuses a payment from what an earlier deposit left. */
@@ -135,6 +166,7 @@ export const HELD: typeof AMOUNT = {
   name: "held",
   refuses: refusesChannel,
   text: (limit, show) => (limit === 0n ? "none" : AMOUNT.text(limit, show)),
+  readText: (text) => (text === "none" ? 0n : amountIn(text)),
 };
 
 export const OPTIONAL_HELD: typeof OPTIONAL_AMOUNT = {
@@ -143,6 +175,7 @@ export const OPTIONAL_HELD: typeof OPTIONAL_AMOUNT = {
   refuses: (limit, payment) => limit !== null && refusesChannel(limit, payment),
   text: (limit, show) =>
     limit === null ? "no limit of its own" : OPTIONAL_AMOUNT.text(limit, show),
+  readText: (text) => (text === "no limit of its own" ? null : amountIn(text)),
 };
 
 const MAX_COUNT = 1_000_000;
@@ -169,6 +202,7 @@ export const COUNT: Kind<bigint | null, number | null, ""> = {
   readTyped: Number,
   allowsMore: isHigher,
   text: (count) => (count === null ? "no limit" : String(count)),
+  readText: (text) => (text === "no limit" ? null : numberIn(text)),
 };
 
 /** The time at which something ends, in whole seconds. */
@@ -196,6 +230,7 @@ export const TIME: Kind<bigint | null, string | null, "Seconds"> = {
   allowsMore: isHigher,
   refuses: (end, { nowSeconds }) => end !== null && end <= nowSeconds,
   text: (end, show) => (end === null ? "never" : show.time(end)),
+  readText: (text) => (text === "never" ? null : timeIn(text)),
 };
 
 const MINUTE = 60;
@@ -205,14 +240,16 @@ const DAY = 24 * HOUR;
 const SHORTEST = 15 * MINUTE;
 const LONGEST = 30 * DAY;
 
+const UNITS: [number, string][] = [
+  [DAY, "day"],
+  [HOUR, "hour"],
+  [MINUTE, "minute"],
+  [1, "second"],
+];
+
 /** Such as "90 minutes": in the largest unit that gives a whole number. */
 export function durationText(seconds: bigint): string {
-  const units: [number, string][] = [
-    [DAY, "day"],
-    [HOUR, "hour"],
-    [MINUTE, "minute"],
-  ];
-  const whole = units.find(([length]) => seconds % BigInt(length) === 0n);
+  const whole = UNITS.find(([length]) => seconds % BigInt(length) === 0n);
   const [length, unit] = whole ?? [1, "second"];
   const count = seconds / BigInt(length);
   return `${count} ${unit}${count === 1n ? "" : "s"}`;
@@ -241,6 +278,11 @@ export const DURATION: Kind<bigint, number, "Seconds"> = {
   refuses: (longest, { withdrawDelaySeconds }) =>
     withdrawDelaySeconds !== undefined && withdrawDelaySeconds > longest,
   text: durationText,
+  readText(text) {
+    const [, count = "", word] = /^([0-9]{1,78}) ([a-z]+?)s?$/.exec(text) ?? [];
+    const [length] = UNITS.find(([, unit]) => unit === word) ?? [];
+    return length === undefined ? undefined : BigInt(count) * BigInt(length);
+  },
 };
 
 export interface Choice<C extends string> extends Kind<C, C, ""> {
@@ -275,5 +317,6 @@ export function choice<C extends string>(choices: Readonly<Record<C, string>>): 
     readTyped: (text) => text as C,
     allowsMore: (wanted, current) => words.indexOf(wanted) < words.indexOf(current),
     text: (word) => choices[word],
+    readText: (text) => words.find((word) => choices[word] === text),
   };
 }

@@ -4,6 +4,7 @@
  * The app compares these with what the user entered before the wallet sees them.
  */
 import { policyTypes, versionOf, type AgentPolicyOrder, type StructMember } from "./policy.ts";
+import { readableMessage, readableStructs } from "./readable.ts";
 
 export const MAX_ORDER_SECONDS = 15 * 60;
 /**
@@ -121,15 +122,45 @@ export function typesOf(kind: OrderKind, order: object): Structs {
 
 const DOMAIN_TYPE = [text("name"), text("version"), number("chainId")];
 export const DOMAIN_STRUCTS = { EIP712Domain: DOMAIN_TYPE };
-export const domainOf = (chainId: number) => ({ name: "Purser", version: "2", chainId }) as const;
+
+/** What the wallet signs: texts as people read them (readable.ts), or the numbers themselves. Both are valid. */
+export type Form = "readable" | "numbers";
+export const FORMS: readonly Form[] = ["readable", "numbers"];
+/**
+ * What this release requests. The release before it knows only numbers and may serve beside it; the next release requests
+ * the readable form.
+ */
+export const REQUESTED_FORM: Form = "numbers";
+
+const DOMAIN_VERSIONS = { readable: "3", numbers: "2" } as const;
+export const domainOf = (chainId: number, form: Form) =>
+  ({ name: "Purser", version: DOMAIN_VERSIONS[form], chainId }) as const;
+export const formOfDomain = ({ version }: { version?: unknown }): Form | undefined =>
+  FORMS.find((form) => DOMAIN_VERSIONS[form] === version);
+
+/** The structs and the message that are signed. */
+export function signedParts<K extends OrderKind>(kind: K, order: Orders[K], form: Form) {
+  const structs = typesOf(kind, order);
+  if (form === "numbers") return { structs, message: order };
+  const message = readableMessage(structs, kind, order) as Orders[K];
+  return { structs: readableStructs(structs), message };
+}
 
 /**
  * Input of `eth_signTypedData_v4`: JSON with the domain's type, and integers as strings. Only the members of the structs
  * are signed.
  */
-export const typedDataOf = <K extends OrderKind>(kind: K, order: Orders[K], chainId: number) => ({
-  types: { EIP712Domain: [...DOMAIN_TYPE], ...typesOf(kind, order) },
-  primaryType: kind,
-  domain: domainOf(chainId),
-  message: order,
-});
+export function typedDataOf<K extends OrderKind>(
+  kind: K,
+  order: Orders[K],
+  chainId: number,
+  form: Form,
+) {
+  const { structs, message } = signedParts(kind, order, form);
+  return {
+    types: { EIP712Domain: [...DOMAIN_TYPE], ...structs },
+    primaryType: kind,
+    domain: domainOf(chainId, form),
+    message,
+  };
+}

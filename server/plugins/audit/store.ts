@@ -1,5 +1,6 @@
 /** Stored audit entries: those of a transaction, and one unbroken hash chain per owner. */
-import { domainOf, typedDataOf, type OrderKind } from "../../core/orders.ts";
+import type { Hex } from "viem";
+import { domainOf, formOf, typedDataOf, type OrderKind } from "../../core/orders.ts";
 import { newId } from "../../core/ids.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
 import { jsonOrNull, placeOf, readKeyset, type Db } from "../../infra/db/prisma.ts";
@@ -144,11 +145,16 @@ export async function* readChain(
 }
 
 /** The typed data of a stored order; without its structs if this release does not know them, which verifying reports. */
-function storedOrder(kind: OrderKind, document: unknown, chainId: number): object {
+function storedOrder(
+  kind: OrderKind,
+  { document, digest, chainId }: { document: unknown; digest: string; chainId: number },
+): object {
   try {
-    return typedDataOf(kind, document as never, chainId);
+    const order = document as never;
+    const form = formOf(kind, order, chainId, digest as Hex) ?? "numbers";
+    return typedDataOf(kind, order, chainId, form);
   } catch {
-    return { primaryType: kind, domain: domainOf(chainId), message: document };
+    return { primaryType: kind, domain: domainOf(chainId, "numbers"), message: document };
   }
 }
 
@@ -173,7 +179,7 @@ async function ordersOf(
   const byDigest = new Map(
     found.map(({ digest, kind, document, chainId }) => [
       digest,
-      storedOrder(kind as OrderKind, document, Number(chainId)),
+      storedOrder(kind as OrderKind, { document, digest, chainId: Number(chainId) }),
     ]),
   );
   return new Map(

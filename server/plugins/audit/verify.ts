@@ -6,9 +6,10 @@ import { createHash } from "node:crypto";
 import { hashMessage, recoverAddress, type Hex } from "viem";
 import {
   ORDER_KINDS,
+  formOfDomain,
   orderDigest,
+  orderInTypedData,
   PolicyVersionUnknown,
-  readOrder,
   type OrderKind,
 } from "../../core/orders.ts";
 import { Authority, type EntryBody, type Proof, type Signed, type SignedBy } from "./authority.ts";
@@ -212,12 +213,16 @@ function readSigned(
   try {
     const { primaryType, domain, message } = beside as {
       primaryType: OrderKind;
-      domain: { chainId: number };
+      domain: { chainId: number; version: string };
       message: never;
     };
-    const order = ORDER_KINDS.includes(primaryType) ? readOrder(primaryType, message) : undefined;
-    if (order === undefined) return { fault: "its order is not an order of this service" };
-    const digest = orderDigest(primaryType, order, domain.chainId);
+    const order = ORDER_KINDS.includes(primaryType)
+      ? orderInTypedData(primaryType, { domain, message })
+      : undefined;
+    const form = formOfDomain(domain);
+    if (order === undefined || form === undefined)
+      return { fault: "its order is not an order of this service" };
+    const digest = orderDigest(primaryType, order, domain.chainId, form);
     return digest === proof.digest
       ? { signed: { kind: primaryType, order, digest, chainId: domain.chainId } as Signed }
       : { fault: "its order does not have the digest that it names" };

@@ -7,6 +7,8 @@ import type { Address, Hex } from "viem";
 import type { Authorization } from "../../core/authorization.ts";
 import {
   assertKnown,
+  formOf,
+  FORMS,
   orderDigest,
   readOrder,
   rulesOfPolicy,
@@ -285,7 +287,7 @@ export class Covers {
     wallet: WalletName,
   ): Promise<Orders[K] | undefined> {
     const order = refusingUnknownVersion(() => readOrder(kind, document as Orders[K]));
-    if (!order || orderDigest(kind, order, chainId) !== digest) return undefined;
+    if (!order || formOf(kind, order, chainId, digest) === undefined) return undefined;
     // A contract wallet was called before its digest was sealed, which only this service does; it may respond
     // differently today.
     if (wallet.ownerChainId !== 0 && kind === "AgentPolicy") return order;
@@ -332,11 +334,14 @@ export class Covers {
       authorization.nonce.toLowerCase() === nonce &&
       authorization.validBefore <= row.deadlineSeconds;
     if (!order || !isSame) throw fail("the withdrawal is not what was ordered");
-    const hash = orderDigest("Withdraw", order, chainId);
-    const signed = { hash, signature: row.signature };
-    if (await this.#isSigned(wallet, signed)) return;
-    if (row.to !== wallet.ownerAddress || !(await this.#isSignedBySecond(wallet, signed)))
-      throw fail("its owner did not sign this withdrawal");
+    const signatures = FORMS.map((form) => ({
+      hash: orderDigest("Withdraw", order, chainId, form),
+      signature: row.signature,
+    }));
+    for (const signed of signatures) if (await this.#isSigned(wallet, signed)) return;
+    if (row.to === wallet.ownerAddress)
+      for (const signed of signatures) if (await this.#isSignedBySecond(wallet, signed)) return;
+    throw fail("its owner did not sign this withdrawal");
   }
 
   /**

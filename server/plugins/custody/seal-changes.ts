@@ -4,7 +4,7 @@
  */
 import type { Address, Hex } from "viem";
 import {
-  orderDigest,
+  formOf,
   readOrder,
   rulesOfPolicy,
   type OrderKind,
@@ -87,7 +87,7 @@ export class SealChanges {
     if (
       !named ||
       !naming ||
-      orderDigest("SecondWallet", naming, named.chainId) !== named.digest ||
+      formOf("SecondWallet", naming, named.chainId, named.digest) === undefined ||
       naming.owner.toLowerCase() !== ownerAddress ||
       naming.second.toLowerCase() !== second.address ||
       Number(naming.secondChain) !== second.chainId
@@ -101,7 +101,7 @@ export class SealChanges {
   /** The order, if it matches its digest and is in time. */
   #read<K extends OrderKind>(kind: K, signed: SignedOrderDocument<K>, agentId: string): Orders[K] {
     const order = refusingUnknownVersion(() => readOrder(kind, signed.order));
-    if (!order || orderDigest(kind, order, signed.chainId) !== signed.digest)
+    if (!order || formOf(kind, order, signed.chainId, signed.digest) === undefined)
       throw new NotSignedFor(`agent ${agentId}: the order does not have its digest`);
     if (BigInt(order.deadline) + CLOCKS_SECONDS < this.#deps.nowSeconds())
       throw new ApiError("signature_expired");
@@ -117,7 +117,11 @@ export class SealChanges {
       refusingUnknownVersion(() =>
         readOrder("AgentPolicy", found.document as Orders["AgentPolicy"]),
       );
-    if (!found || !order || orderDigest("AgentPolicy", order, found.chainId) !== policyDigest)
+    if (
+      !found ||
+      !order ||
+      formOf("AgentPolicy", order, found.chainId, policyDigest as Hex) === undefined
+    )
       throw new NotSignedFor(`agent ${agentId}: the sealed policy is missing`);
     return BigInt(order.version);
   }

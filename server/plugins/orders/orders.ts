@@ -6,8 +6,11 @@ import { randomBytes } from "node:crypto";
 import type { Address, Hex } from "viem";
 import {
   MAX_ORDER_SECONDS,
+  FORMS,
+  type Form,
   orderDigest,
   readOrder,
+  REQUESTED_FORM,
   typedDataOf,
   type OrderKind,
   type Orders,
@@ -42,6 +45,7 @@ export interface SignedOrder<K extends OrderKind = OrderKind> {
   kind: K;
   chainId: number;
   order: Orders[K];
+  form: Form;
   digest: Hex;
   signature: Hex;
 }
@@ -92,15 +96,19 @@ export class OwnerOrders {
       readOrder(kind, authorization.order as unknown as Orders[K]),
     );
     if (!order) throw notAnOrder("body.authorization.order", "has a field out of range");
-    const digest = orderDigest(kind, order, chainId);
     const signature = authorization.signature.toLowerCase() as Hex;
-    const verdict = await this.#deps.verifySignature(owner, { hash: digest, signature });
-    if (verdict === "unavailable")
+    let isUnavailable = false;
+    for (const form of FORMS) {
+      const digest = orderDigest(kind, order, chainId, form);
+      const verdict = await this.#deps.verifySignature(owner, { hash: digest, signature });
+      if (verdict === "valid") return { kind, chainId, order, form, digest, signature };
+      isUnavailable ||= verdict === "unavailable";
+    }
+    if (isUnavailable)
       throw new ApiError("chain_unavailable", {
         detail: "The owner's contract could not be read to check this signature.",
       });
-    if (verdict === "invalid") throw orderNotSigned("The owner did not sign this order.");
-    return { kind, chainId, order, digest, signature };
+    throw orderNotSigned("The owner did not sign this order.");
   }
 
   /**
@@ -127,7 +135,8 @@ export class OwnerOrders {
         `is more than ${validSeconds / 60} minutes away`,
       );
     const wanted = readOrder(draft.kind, draft.build({ nonce, deadlineSeconds }));
-    if (wanted === undefined || orderDigest(draft.kind, wanted, draft.chainId) !== signed.digest)
+    const { kind, chainId } = draft;
+    if (wanted === undefined || orderDigest(kind, wanted, chainId, signed.form) !== signed.digest)
       throw new SignatureNeeded(draft, "policy_changed");
     await takeQuotaFor(tx, owner, signed);
     const row = {
@@ -167,14 +176,14 @@ export class OwnerOrders {
       // Checks the quota first, so that no order is signed that would then be refused.
       await takeQuotaFor(tx, owner, { kind, order }, { dryRun: true });
       if (wallet) {
-        const digest = orderDigest(kind, order, chainId);
+        const digest = orderDigest(kind, order, chainId, REQUESTED_FORM);
         const row = { nonce, kind, agentId, chainId, version, document: order, digest };
         await insertPrepared(tx, { ...row, ownerId: owner.id, deadlineSeconds }, wallet);
       }
       return new ApiError(code, {
         extra: {
           order,
-          typedData: typedDataOf(kind, order, chainId),
+          typedData: typedDataOf(kind, order, chainId, REQUESTED_FORM),
           expiresAt: new Date(Number(deadlineSeconds) * 1000).toISOString(),
         },
       });

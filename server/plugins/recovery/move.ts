@@ -136,7 +136,7 @@ async function noteMove(
     proof: {
       kind: "order" as const,
       digest: signed.digest,
-      order: typedDataOf("MoveOwner", signed.order, chainId),
+      order: typedDataOf("MoveOwner", signed.order, chainId, signed.form),
       signers: [
         { signer, chainId: owner.chainId, signature: signed.signature },
         { signer: second.address, chainId: second.chainId, signature: secondSignature },

@@ -1,6 +1,6 @@
 /** The withdrawal order that an owner signs, and its wire format. */
 import { getAddress, type Address, type Hex } from "viem";
-import { orderDigest, typedDataOf } from "../../core/orders.ts";
+import { type Form, orderDigest, typedDataOf } from "../../core/orders.ts";
 import { ApiError } from "../../errors.ts";
 import { parseAtomic } from "../../core/money.ts";
 import type { Proof } from "../audit/verify.ts";
@@ -27,8 +27,8 @@ export function orderOnWire(order: Order): WithdrawalOrder {
 }
 
 /** The digest of the order, without checking its values. */
-export const orderHash = (order: Order, chainId: number): Hex =>
-  orderDigest("Withdraw", orderOnWire(order), chainId);
+export const orderHash = (order: Order, chainId: number, form: Form): Hex =>
+  orderDigest("Withdraw", orderOnWire(order), chainId, form);
 
 /** Undefined if a number is out of range; addresses in lower case. */
 export function readOrder(wire: WithdrawalOrder): Order | undefined {
@@ -50,11 +50,11 @@ export function readOrder(wire: WithdrawalOrder): Order | undefined {
 export const orderProof = (
   order: Order,
   chainId: number,
-  by: { address: Address; chainId: number; signature: Hex },
+  by: { address: Address; chainId: number; signature: Hex; form: Form },
 ): Proof => ({
   kind: "order",
-  digest: orderHash(order, chainId),
-  order: typedDataOf("Withdraw", orderOnWire(order), chainId),
+  digest: orderHash(order, chainId, by.form),
+  order: typedDataOf("Withdraw", orderOnWire(order), chainId, by.form),
   signers: [{ signer: by.address, chainId: by.chainId, signature: by.signature.toLowerCase() }],
 });
 

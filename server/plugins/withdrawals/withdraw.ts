@@ -28,7 +28,13 @@ import {
 } from "../payments/steps.ts";
 import { gasExhausted } from "../settlement/gas-store.ts";
 import type { Settlement } from "../settlement/types.ts";
-import { MAX_ORDER_SECONDS, typedDataOf } from "../../core/orders.ts";
+import {
+  type Form,
+  FORMS,
+  MAX_ORDER_SECONDS,
+  REQUESTED_FORM,
+  typedDataOf,
+} from "../../core/orders.ts";
 import {
   assertMayTake,
   orderHash,
@@ -113,7 +119,7 @@ export class Withdrawals {
     });
     return {
       order,
-      typedData: typedDataOf("Withdraw", order, network.chainId),
+      typedData: typedDataOf("Withdraw", order, network.chainId, REQUESTED_FORM),
       ...(body.amount === "max" && { inChannels: await this.#inChannels(context) }),
     };
   }
@@ -145,11 +151,11 @@ export class Withdrawals {
       const to = payment.counterparty ?? context.owner.address;
       paid = { paymentId, to, amountAtomic, network: this.#deps.networkOf(payment.chainId) };
     } else {
-      const { order, network } = await this.#checkOrder(context, body);
+      const { order, network, form } = await this.#checkOrder(context, body);
       const signature = body.signature as Hex;
       const reserved = await this.#reserve(
         { ...context, network },
-        { order, signature, idempotency },
+        { order, form, signature, idempotency },
       );
       if (reserved.kind !== "reserved")
         return call.notReserved(reserved) ?? this.execute(context, body, idempotency);
@@ -168,11 +174,11 @@ export class Withdrawals {
   async #checkOrder(
     context: WithdrawalContext,
     body: ExecuteWithdrawal,
-  ): Promise<{ order: Order; network: NetworkFacts }> {
+  ): Promise<{ order: Order; network: NetworkFacts; form: Form }> {
     const { agent } = context;
     const order = readOrder(body.order);
     if (!order) throw refuseField("validation_failed", "body.order", "has a number out of range");
-    const network = await this.#signedFor(context, order, body.signature as Hex);
+    const { network, form } = await this.#signedFor(context, order, body.signature as Hex);
     assertMayTake(context.owner, order.to);
     if (order.wallet !== agent.walletAddress.toLowerCase())
       throw orderNotSigned("The order is for a different wallet.");
@@ -188,7 +194,7 @@ export class Withdrawals {
       walletAddress: agent.walletAddress,
       asset: network.usdc.address,
     });
-    return { order, network };
+    return { order, network, form };
   }
 
   /** Finds the network of the order by its signature: the signed domain contains the chain id. */
@@ -196,7 +202,7 @@ export class Withdrawals {
     context: WithdrawalContext,
     order: Order,
     signature: Hex,
-  ): Promise<NetworkFacts> {
+  ): Promise<{ network: NetworkFacts; form: Form }> {
     const { agent } = context;
     const signer = signerOf(context.owner);
     // Several networks may have USDC at the same address; the agent's own network is tried first.
@@ -205,14 +211,13 @@ export class Withdrawals {
       ({ id, usdc }) => id !== agent.network && usdc.address.toLowerCase() === order.asset,
     );
     let isUnavailable = false;
-    for (const network of [...own, ...others]) {
-      const verdict = await this.#deps.verifySignature(signer, {
-        hash: orderHash(order, network.chainId),
-        signature,
-      });
-      if (verdict === "valid") return network;
-      isUnavailable ||= verdict === "unavailable";
-    }
+    for (const network of [...own, ...others])
+      for (const form of FORMS) {
+        const hash = orderHash(order, network.chainId, form);
+        const verdict = await this.#deps.verifySignature(signer, { hash, signature });
+        if (verdict === "valid") return { network, form };
+        isUnavailable ||= verdict === "unavailable";
+      }
     if (isUnavailable)
       throw new ApiError("chain_unavailable", {
         detail: "The owner's contract could not be read to check this signature.",
@@ -236,7 +241,7 @@ export class Withdrawals {
 
   async #reserve(
     context: OnNetwork,
-    args: { order: Order; signature: Hex; idempotency: IdempotencyRef | undefined },
+    args: { order: Order; form: Form; signature: Hex; idempotency: IdempotencyRef | undefined },
   ): Promise<({ kind: "reserved" } & Reserved) | KeyInUse> {
     const { agent, network } = context;
     const { order } = args;
@@ -258,6 +263,7 @@ export class Withdrawals {
       proof: orderProof(order, network.chainId, {
         ...signerOf(context.owner),
         signature: args.signature,
+        form: args.form,
       }),
       validForSeconds: MAX_VALID_SECONDS,
       balance,

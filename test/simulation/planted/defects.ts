@@ -423,8 +423,8 @@ export const DEFECTS: readonly PlantedDefect[] = [
     file: "server/plugins/payments/idempotency.ts",
     changes: [
       {
-        find: `    else if (ref) await this.#keepError(ref, error);`,
-        replace: `    if (ref) await this.#keepError(ref, error);`,
+        find: `ref && result.kind === "failed" ? {`,
+        replace: `ref ? {`,
       },
     ],
     caughtBy: "test/spending/idempotency.test.ts",

@@ -3,7 +3,7 @@
  * compared with the request, shown in plain words and signed, and the same request is sent again with the
  * signature.
  */
-import { type Orders, typedDataOf } from "../../../../packages/rules/src/orders.ts";
+import { type Orders, REQUESTED_FORM, typedDataOf } from "../../../../packages/rules/src/orders.ts";
 import { isSameAddress } from "../address.ts";
 import { ApiError } from "../api.ts";
 import { queryClient } from "../query-client.ts";
@@ -104,7 +104,7 @@ async function signAndSend<T>(
 
 const typedDataFor = ({ kind, chainId }: SignatureRequest, order: Order): TypedData =>
   typeof kind === "string"
-    ? typedDataOf(kind, order as unknown as Orders[typeof kind], chainId)
+    ? typedDataOf(kind, order as unknown as Orders[typeof kind], chainId, REQUESTED_FORM)
     : kind(order);
 
 interface SigningAttempt {

@@ -3,13 +3,14 @@
  * response, after a comparison with what the user entered; throws `OrderMismatch` where they differ. `fieldsToSign`
  * explains any document field by field.
  */
-import { AGENT_FIELDS, type Field, PAYEE_FIELDS } from "../../../../packages/rules/src/fields.ts";
 import { AMOUNT, type Kind, TIME } from "../../../../packages/rules/src/kinds.ts";
 import {
   type MoveOwnerOrder,
+  REQUESTED_FORM,
   type SecondWalletOrder,
   typedDataOf,
 } from "../../../../packages/rules/src/orders.ts";
+import { kindOf } from "../../../../packages/rules/src/readable.ts";
 import { isSameAddress } from "../address.ts";
 import { toDecimal } from "../money.ts";
 import type { NetworkInfo, TypedData, WithdrawalOrder } from "../wire.ts";
@@ -37,7 +38,7 @@ export function withdrawalToSign(
   const isSameAmount = wanted.amount === "max" || wanted.amount === amount;
   assertSame(isSameAmount, "Amount", wanted.amount, amount);
   assertSame(isSameAddress(order.asset, usdc.address), "Token", usdc.address, order.asset);
-  return typedDataOf("Withdraw", order, chainId);
+  return typedDataOf("Withdraw", order, chainId, REQUESTED_FORM);
 }
 
 export function secondWalletToSign(
@@ -51,7 +52,7 @@ export function secondWalletToSign(
   assertSame(isSameAddress(order.second, second), "Recovery wallet", second, order.second);
   // The app names only wallets with a key of their own.
   assertSame(order.secondChain === "0", "Chain of the recovery wallet", "0", order.secondChain);
-  return typedDataOf("SecondWallet", order, chainId);
+  return typedDataOf("SecondWallet", order, chainId, REQUESTED_FORM);
 }
 
 export function moveToSign(
@@ -62,7 +63,7 @@ export function moveToSign(
   assertSingleUse({ ...order });
   assertSame(isSameAddress(order.from, wanted.from), "From", wanted.from, order.from);
   assertSame(isSameAddress(order.to, wanted.to), "To", wanted.to, order.to);
-  return typedDataOf("MoveOwner", order, chainId);
+  return typedDataOf("MoveOwner", order, chainId, REQUESTED_FORM);
 }
 
 export interface FieldToSign {
@@ -76,25 +77,13 @@ export interface FieldToSign {
   entries?: FieldToSign[][];
 }
 
-/** The settings of rules, by their struct. */
-const SETTINGS: Readonly<Record<string, readonly Field[]>> = {
-  AgentPolicy: AGENT_FIELDS,
-  Payee: PAYEE_FIELDS,
-};
-/** The other members, in every struct. */
-const MEMBERS: Readonly<Record<string, Kind>> = {
-  amount: AMOUNT,
-  maxAmount: AMOUNT,
-  value: AMOUNT,
-  expiresAt: TIME,
-  deadline: TIME,
-  validBefore: TIME,
-};
+/** Members of documents that are not ours. */
+const OTHERS: Readonly<Record<string, Kind>> = { value: AMOUNT, validBefore: TIME };
 
 /** All members of a document in the order of the wallet, from the same object that the wallet signs. */
 export function fieldsToSign(typedData: TypedData, network: NetworkInfo | undefined) {
   const { types, primaryType, domain, message } = typedData;
-  const plainOf = (struct: string, name: string, raw: string): string | undefined => {
+  const plainOf = (struct: string, name: string, type: string, raw: string): string | undefined => {
     if (name === "chainId") return network?.name;
     if (name === "asset" || name === "verifyingContract") {
       if (network === undefined) return undefined;
@@ -104,19 +93,24 @@ export function fieldsToSign(typedData: TypedData, network: NetworkInfo | undefi
     if (name === "second" && raw === NO_WALLET) return "none";
     if ((name === "validAfter" || name === "secondChain") && raw === "0")
       return name === "validAfter" ? "at once" : "every chain";
-    const setting = SETTINGS[struct]?.find((field) => field.name === name);
-    const kind = setting?.kind ?? MEMBERS[name];
-    return kind?.text(kind.readSigned(raw), SHOW);
+    const kind = kindOf(struct, name) ?? OTHERS[name];
+    // A text is shown as the wallet shows it.
+    if (kind === undefined || type !== kind.type) return undefined;
+    return kind.text(kind.readSigned(raw), SHOW);
   };
-  const field = (struct: string, name: string, value: unknown): FieldToSign => {
+  const field = (
+    struct: string,
+    { name, type }: { name: string; type: string },
+    value: unknown,
+  ): FieldToSign => {
     const raw = String(value);
-    const plain = plainOf(struct, name, raw);
+    const plain = plainOf(struct, name, type, raw);
     return plain === undefined || plain === raw ? { name, raw } : { name, raw, plain };
   };
   const membersOf = (struct: string, values: object): FieldToSign[] =>
     (types[struct] ?? []).map(({ name, type }) => {
       const value = (values as Record<string, unknown>)[name];
-      if (!Array.isArray(value)) return field(struct, name, value);
+      if (!Array.isArray(value)) return field(struct, { name, type }, value);
       const entries = value.map((entry: object) => membersOf(type.replace("[]", ""), entry));
       return { name, raw: String(value.length), entries };
     });
@@ -125,7 +119,7 @@ export function fieldsToSign(typedData: TypedData, network: NetworkInfo | undefi
   );
   return [
     ...ofDomain.map((name) => {
-      const shown = field("EIP712Domain", name, domain[name]);
+      const shown = field("EIP712Domain", { name, type: "" }, domain[name]);
       // A message may have a name and a version of its own.
       return name === "name" || name === "version" ? { ...shown, name: `domain ${name}` } : shown;
     }),
