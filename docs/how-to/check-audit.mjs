@@ -44,6 +44,27 @@ function parseAtomic(text2) {
 }
 
 // packages/rules/src/kinds.ts
+var SIGNED = {
+  usdc(atomic) {
+    const [whole = "", fraction = ""] = formatAtomic(atomic).split(".");
+    return `${whole}.${fraction.padEnd(2, "0")}`;
+  },
+  time(seconds) {
+    if (seconds > LAST_SECOND) return String(seconds);
+    const text2 = new Date(Number(seconds) * 1e3).toISOString();
+    return `${text2.slice(0, 19).replace("T", " ").replace(/:00$/, "")} UTC`;
+  }
+};
+var LAST_SECOND = 253402300799n;
+function amountIn(text2) {
+  const [, whole, fraction = ""] = /^([0-9]{1,78})\.([0-9]{2,6}) USDC$/.exec(text2) ?? [];
+  return whole === void 0 ? void 0 : BigInt(whole + fraction.padEnd(USDC_DECIMALS, "0"));
+}
+var numberIn = (text2) => /^[0-9]{1,78}$/.test(text2) ? BigInt(text2) : void 0;
+function timeIn(text2) {
+  const ms = Date.parse(text2.replace(" UTC", "Z").replace(" ", "T"));
+  return text2.endsWith(" UTC") && Number.isInteger(ms) ? BigInt(ms) / 1000n : numberIn(text2);
+}
 var ABSENT = (1n << 256n) - 1n;
 var signOptional = (value) => String(value ?? ABSENT);
 function readOptional(text2) {
@@ -71,7 +92,8 @@ var AMOUNT = {
   readTyped: (text2) => text2,
   allowsMore: isHigher,
   refuses: (limit, { valueAtomic }) => valueAtomic > limit,
-  text: (limit, show) => `${show.usdc(limit)} USDC`
+  text: (limit, show) => `${show.usdc(limit)} USDC`,
+  readText: amountIn
 };
 var OPTIONAL_AMOUNT = {
   name: "amount",
@@ -88,20 +110,23 @@ var OPTIONAL_AMOUNT = {
   readTyped: (text2) => text2,
   allowsMore: isHigher,
   refuses: (limit, { valueAtomic }) => limit !== null && valueAtomic > limit,
-  text: (limit, show) => limit === null ? "none" : `${show.usdc(limit)} USDC`
+  text: (limit, show) => limit === null ? "no limit" : `${show.usdc(limit)} USDC`,
+  readText: (text2) => text2 === "no limit" ? null : amountIn(text2)
 };
 var refusesChannel = (limit, { depositAtomic }) => depositAtomic !== void 0 && (limit === 0n || depositAtomic > limit);
 var HELD = {
   ...AMOUNT,
   name: "held",
   refuses: refusesChannel,
-  text: (limit, show) => limit === 0n ? "none" : AMOUNT.text(limit, show)
+  text: (limit, show) => limit === 0n ? "none" : AMOUNT.text(limit, show),
+  readText: (text2) => text2 === "none" ? 0n : amountIn(text2)
 };
 var OPTIONAL_HELD = {
   ...OPTIONAL_AMOUNT,
   name: "held",
   refuses: (limit, payment) => limit !== null && refusesChannel(limit, payment),
-  text: (limit, show) => limit === null ? "no limit of its own" : OPTIONAL_AMOUNT.text(limit, show)
+  text: (limit, show) => limit === null ? "no limit of its own" : OPTIONAL_AMOUNT.text(limit, show),
+  readText: (text2) => text2 === "no limit of its own" ? null : amountIn(text2)
 };
 var MAX_COUNT = 1e6;
 var COUNT = {
@@ -119,7 +144,8 @@ var COUNT = {
   readWire: (wire) => wire === null ? { ok: true, value: null } : Number.isInteger(wire) && wire >= 0 && wire <= MAX_COUNT ? { ok: true, value: BigInt(wire) } : { ok: false, reason: "must be a whole number of at most a million" },
   readTyped: Number,
   allowsMore: isHigher,
-  text: (count) => count === null ? "no limit" : String(count)
+  text: (count) => count === null ? "no limit" : String(count),
+  readText: (text2) => text2 === "no limit" ? null : numberIn(text2)
 };
 var TIME = {
   name: "time",
@@ -143,20 +169,22 @@ var TIME = {
   readTyped: (text2) => text2,
   allowsMore: isHigher,
   refuses: (end, { nowSeconds }) => end !== null && end <= nowSeconds,
-  text: (end, show) => end === null ? "never" : show.time(end)
+  text: (end, show) => end === null ? "never" : show.time(end),
+  readText: (text2) => text2 === "never" ? null : timeIn(text2)
 };
 var MINUTE = 60;
 var HOUR = 60 * MINUTE;
 var DAY = 24 * HOUR;
 var SHORTEST = 15 * MINUTE;
 var LONGEST = 30 * DAY;
+var UNITS = [
+  [DAY, "day"],
+  [HOUR, "hour"],
+  [MINUTE, "minute"],
+  [1, "second"]
+];
 function durationText(seconds) {
-  const units = [
-    [DAY, "day"],
-    [HOUR, "hour"],
-    [MINUTE, "minute"]
-  ];
-  const whole = units.find(([length2]) => seconds % BigInt(length2) === 0n);
+  const whole = UNITS.find(([length2]) => seconds % BigInt(length2) === 0n);
   const [length, unit] = whole ?? [1, "second"];
   const count = seconds / BigInt(length);
   return `${count} ${unit}${count === 1n ? "" : "s"}`;
@@ -178,12 +206,17 @@ var DURATION = {
   readTyped: Number,
   allowsMore: isHigher,
   refuses: (longest, { withdrawDelaySeconds }) => withdrawDelaySeconds !== void 0 && withdrawDelaySeconds > longest,
-  text: durationText
+  text: durationText,
+  readText(text2) {
+    const [, count = "", word] = /^([0-9]{1,78}) ([a-z]+?)s?$/.exec(text2) ?? [];
+    const [length] = UNITS.find(([, unit]) => unit === word) ?? [];
+    return length === void 0 ? void 0 : BigInt(count) * BigInt(length);
+  }
 };
 function choice(choices) {
   const words = Object.keys(choices);
   const [widest, tightest] = [words[0], words.at(-1)];
-  const read = (text2) => words.find((word) => word === text2) ?? tightest;
+  const read2 = (text2) => words.find((word) => word === text2) ?? tightest;
   return {
     name: "choice",
     unit: "",
@@ -197,12 +230,13 @@ function choice(choices) {
     choices,
     sign: (word) => word,
     // Fail safe: a word that this release does not know is the tightest one.
-    readSigned: read,
+    readSigned: read2,
     wire: (word) => word,
     readWire: (word) => words.includes(word) ? { ok: true, value: word } : { ok: false, reason: `must be one of ${words.join(", ")}` },
     readTyped: (text2) => text2,
     allowsMore: (wanted, current) => words.indexOf(wanted) < words.indexOf(current),
-    text: (word) => choices[word]
+    text: (word) => choices[word],
+    readText: (text2) => words.find((word) => choices[word] === text2)
   };
 }
 
@@ -362,8 +396,8 @@ var settingsFromWire = (fields, wire, unreadable) => Object.fromEntries(
   fields.flatMap((field) => {
     const given = wire[field.name];
     if (given === void 0) return [];
-    const read = field.kind.readWire(given);
-    return [[field.member, read.ok ? read.value : unreadable(field, read.reason, given)]];
+    const read2 = field.kind.readWire(given);
+    return [[field.member, read2.ok ? read2.value : unreadable(field, read2.reason, given)]];
   })
 );
 
@@ -438,6 +472,58 @@ var rulesOfPolicy = (order) => {
   };
 };
 
+// packages/rules/src/readable.ts
+var SETTINGS = {
+  AgentPolicy: AGENT_FIELDS,
+  Payee: PAYEE_FIELDS
+};
+var MEMBERS = {
+  amount: AMOUNT,
+  maxAmount: AMOUNT,
+  expiresAt: TIME,
+  deadline: TIME
+};
+var kindOf = (struct, name) => SETTINGS[struct]?.find((field) => field.name === name)?.kind ?? MEMBERS[name];
+var known2 = /* @__PURE__ */ new WeakMap();
+function readableStructs(structs) {
+  const before = known2.get(structs);
+  if (before) return before;
+  const readable = Object.fromEntries(
+    Object.entries(structs).map(([struct, members]) => [
+      struct,
+      members.map(({ name, type }) => ({ name, type: kindOf(struct, name) ? "string" : type }))
+    ])
+  );
+  known2.set(structs, readable);
+  return readable;
+}
+function spell(kind, signed) {
+  const value = kind.readSigned(signed);
+  return kind.sign(value) === signed ? kind.text(value, SIGNED) : signed;
+}
+function read(kind, text2) {
+  const value = kind.readText(text2);
+  return value === void 0 || kind.text(value, SIGNED) !== text2 ? void 0 : kind.sign(value);
+}
+function through(structs, struct, message, change) {
+  const changed = {};
+  for (const { name, type } of structs[struct] ?? []) {
+    const member = message[name];
+    const kind = kindOf(struct, name);
+    if (Array.isArray(member))
+      changed[name] = member.map(
+        (item) => through(structs, type.slice(0, -2), item, change)
+      );
+    else changed[name] = kind ? change(kind, String(member)) : member;
+    const isMissing = (value) => value === void 0;
+    if (isMissing(changed[name]) || Array.isArray(member) && changed[name].some(isMissing))
+      return void 0;
+  }
+  return changed;
+}
+var readableMessage = (structs, struct, order) => through(structs, struct, order, spell) ?? {};
+var orderIn = (structs, struct, message) => through(structs, struct, message, read);
+
 // packages/rules/src/orders.ts
 var MAX_ORDER_SECONDS = 15 * 60;
 var APPROVAL_SECONDS = 60 * 60;
@@ -484,7 +570,16 @@ function typesOf(kind, order) {
 }
 var DOMAIN_TYPE = [text("name"), text("version"), number("chainId")];
 var DOMAIN_STRUCTS = { EIP712Domain: DOMAIN_TYPE };
-var domainOf = (chainId) => ({ name: "Purser", version: "2", chainId });
+var FORMS = ["readable", "numbers"];
+var DOMAIN_VERSIONS = { readable: "3", numbers: "2" };
+var domainOf = (chainId, form) => ({ name: "Purser", version: DOMAIN_VERSIONS[form], chainId });
+var formOfDomain = ({ version }) => FORMS.find((form) => DOMAIN_VERSIONS[form] === version);
+function signedParts(kind, order, form) {
+  const structs = typesOf(kind, order);
+  if (form === "numbers") return { structs, message: order };
+  const message = readableMessage(structs, kind, order);
+  return { structs: readableStructs(structs), message };
+}
 
 // packages/rules/src/rules.ts
 var payeeKey = ({ address: address2, site }) => `${address2.toLowerCase()} ${site}`;
@@ -543,9 +638,9 @@ function wordOf(structs, type, member) {
 }
 var typeHashes = /* @__PURE__ */ new WeakMap();
 function typeHash(structs, name) {
-  const known2 = typeHashes.get(structs) ?? /* @__PURE__ */ new Map();
-  typeHashes.set(structs, known2);
-  const found = known2.get(name);
+  const known3 = typeHashes.get(structs) ?? /* @__PURE__ */ new Map();
+  typeHashes.set(structs, known3);
+  const found = known3.get(name);
   if (found) return found;
   const fields = structs[name] ?? [];
   const listed = fields.filter(({ type }) => type.endsWith("[]")).map(({ type }) => type.slice(0, -2));
@@ -554,27 +649,37 @@ function typeHash(structs, name) {
     return `${struct}(${members.join(",")})`;
   });
   const hash = keccak(Buffer.from(written.join("")));
-  known2.set(name, hash);
+  known3.set(name, hash);
   return hash;
 }
 
 // server/core/orders.ts
-var orderDigest = (kind, order, chainId) => typedDataDigest(
-  { structs: DOMAIN_STRUCTS, name: "EIP712Domain", value: domainOf(chainId) },
-  { structs: typesOf(kind, order), name: kind, value: order }
-);
+function orderDigest(kind, order, chainId, form) {
+  const { structs, message } = signedParts(kind, order, form);
+  return typedDataDigest(
+    { structs: DOMAIN_STRUCTS, name: "EIP712Domain", value: domainOf(chainId, form) },
+    { structs, name: kind, value: message }
+  );
+}
+function orderInTypedData(kind, { domain, message }) {
+  const form = formOfDomain(domain);
+  if (form === void 0) return void 0;
+  if (form === "numbers") return readOrder(kind, message);
+  const order = orderIn(typesOf(kind, message), kind, message);
+  return order && readOrder(kind, order);
+}
 function readOrder(kind, wire) {
   const types = readTypes(kind, wire);
   if (types === void 0) return void 0;
   const struct = (name, value) => {
-    const read = {};
+    const read2 = {};
     for (const field of types[name] ?? []) {
       const member = value[field.name];
       const found = member === void 0 ? void 0 : one(field.type, member);
       if (found === void 0) return void 0;
-      read[field.name] = found;
+      read2[field.name] = found;
     }
-    return read;
+    return read2;
   };
   const one = (type, member) => {
     if (type.endsWith("[]")) {
@@ -662,11 +767,11 @@ var Authority = class {
   }
   #usePolicy({ agentId, after }, signed) {
     if (after?.["version"] !== Number(signed.order.version)) return OTHER;
-    const { payees, rules, hasUnnamedRemovals, ...known2 } = this.#agent(agentId);
+    const { payees, rules, hasUnnamedRemovals, ...known3 } = this.#agent(agentId);
     const isNew = signed.order.version === "1";
     const isKnown = isNew || rules !== void 0 && hasUnnamedRemovals !== true;
     this.#agents.set(agentId ?? "", {
-      ...known2,
+      ...known3,
       ...factsOf(signed.order),
       ...isKnown && { formerPayees: payees }
     });
@@ -697,8 +802,8 @@ var Authority = class {
       return this.#changeFault(body, isOpen ? open : void 0);
     }
     if (action === "agent.paused" || action === "agent.archived") {
-      const known2 = this.#agents.get(agentId ?? "");
-      if (known2) known2.status = action === "agent.paused" ? "paused" : "archived";
+      const known3 = this.#agents.get(agentId ?? "");
+      if (known3) known3.status = action === "agent.paused" ? "paused" : "archived";
     }
     if (action.startsWith("withdrawal.")) {
       const ordered = this.#withdrawals.get(asText(after?.["paymentId"]));
@@ -843,8 +948,8 @@ function changeIn(body) {
 }
 var COUNTS = ["added", "removed", "changed"];
 function countsOf({ before, after }) {
-  const known2 = new Set(before.map(keyOf));
-  const changed = after.filter((payee) => known2.has(keyOf(payee))).length;
+  const known3 = new Set(before.map(keyOf));
+  const changed = after.filter((payee) => known3.has(keyOf(payee))).length;
   return { added: after.length - changed, removed: before.length - changed, changed };
 }
 function hasCounts({ before, after }, change) {
@@ -906,8 +1011,8 @@ async function verifyChain(rows, noted2 = []) {
     owner ??= { address: body.owner, chainId: body.ownerChainId };
     if (body.owner !== owner.address || body.ownerChainId !== owner.chainId)
       return no("it names a different owner wallet");
-    const read = readSigned(row, body.proof);
-    const fault = bodyFault(row, body, ownerId) ?? ("fault" in read ? read.fault : void 0) ?? await signersFault(body, read.signed, authority.second, counted) ?? authority.faultOf(body, read.signed);
+    const read2 = readSigned(row, body.proof);
+    const fault = bodyFault(row, body, ownerId) ?? ("fault" in read2 ? read2.fault : void 0) ?? await signersFault(body, read2.signed, authority.second, counted) ?? authority.faultOf(body, read2.signed);
     if (fault !== void 0) return no(fault);
     head = { seq: row.seq, hash: row.hash };
     if (noted2.some(({ seq, hash }) => seq === row.seq && hash !== row.hash))
@@ -982,9 +1087,11 @@ function readSigned(row, proof) {
   if (beside === void 0) return { fault: "its order is missing" };
   try {
     const { primaryType, domain, message } = beside;
-    const order = ORDER_KINDS.includes(primaryType) ? readOrder(primaryType, message) : void 0;
-    if (order === void 0) return { fault: "its order is not an order of this service" };
-    const digest = orderDigest(primaryType, order, domain.chainId);
+    const order = ORDER_KINDS.includes(primaryType) ? orderInTypedData(primaryType, { domain, message }) : void 0;
+    const form = formOfDomain(domain);
+    if (order === void 0 || form === void 0)
+      return { fault: "its order is not an order of this service" };
+    const digest = orderDigest(primaryType, order, domain.chainId, form);
     return digest === proof.digest ? { signed: { kind: primaryType, order, digest, chainId: domain.chainId } } : { fault: "its order does not have the digest that it names" };
   } catch (error) {
     return {
