@@ -75,6 +75,35 @@ async function prepare(client: PoolClient) {
   await rows.transaction(5, ["carried"], { attempts: [{ hash: TX }] });
   await rows.settlement("removed", { ...sent, ...gas, from_address: payerOf("removed") });
   await rows.transaction(6, ["removed"], included);
+  for (const id of ["told", "ended", "differs", "left"]) await throughChannel(rows, id);
+}
+
+const VOUCHER = Buffer.alloc(65);
+
+/** A payment through a channel of its own. */
+async function throughChannel(rows: ChangedRows, id: string): Promise<void> {
+  const terms = { asset: ASSET, receiver: account(id), receiver_authorizer: account("a") };
+  await rows.insert("channels", {
+    agent_id: AGENT,
+    id: h(id),
+    chain_id: CHAIN,
+    ...terms,
+    withdraw_delay: 900,
+    ...{
+      signer: account("s"),
+      salt: h(id),
+      ceiling: 300,
+      voucher: VOUCHER,
+    },
+    ...(id === "left"
+      ? {
+          status: "closing",
+          reason: "owner",
+        }
+      : { busy_payment: id }),
+  });
+  const row = { kind: "x402", nonce: null, channel_id: h(id), ceiling: 400, voucher: VOUCHER };
+  await rows.payment(id, id === "told" ? { ...row, status: "reserved", voucher: null } : row);
 }
 
 type Call = (client: PoolClient) => Promise<unknown>;
@@ -127,6 +156,8 @@ interface Race {
   /** A query, and its row at the end. */
   after?: [text: string, row: object];
 }
+const lockChannel = (id: string) =>
+  call("SELECT id AS result FROM channels WHERE id = $1 FOR UPDATE", [h(id)]);
 const statusOf = (id: string) =>
   `SELECT status FROM payments WHERE id = '${id}' AND agent_id = '${AGENT}'`;
 const paymentRow = (id: string) =>
@@ -215,6 +246,34 @@ const RACES: Record<string, Race> = {
     ]),
     returns: finished(0),
     after: ["SELECT used::int FROM gas_accounts WHERE account = 'strangers'", { used: 0 }],
+  },
+  "a voucher is stored while its payment is locked": {
+    first: call(`${paymentRow("told")} FOR UPDATE`),
+    second: onPayment("voucher_signed", "told", VOUCHER),
+    returns: "",
+    free: `SELECT FROM channels WHERE id = '${h("told")}'`,
+    after: [statusOf("told"), { status: "submitted" }],
+  },
+  "a seller reports a charge while the channel is locked": {
+    first: lockChannel("ended"),
+    second: onPayment("voucher_ended", "ended", 10, null),
+    returns: "",
+    free: paymentRow("ended"),
+    after: [statusOf("ended"), { status: "settled" }],
+  },
+  "a seller's total differs while the channel is locked": {
+    first: lockChannel("differs"),
+    second: onPayment("channel_corrected", "differs", 10, 300, VOUCHER, false),
+    returns: "",
+    free: paymentRow("differs"),
+    after: [statusOf("differs"), { status: "settled" }],
+  },
+  "a channel is closed while it is locked": {
+    first: lockChannel("left"),
+    second: onPayment("channel_closed", h("left"), 10, 0),
+    returns: "",
+    free: paymentRow("left"),
+    after: [statusOf("left"), { status: "settled" }],
   },
   "payments are summed up twice": {
     first: call("SELECT purser_write_sums($1)::text AS result", [AGENT]),
