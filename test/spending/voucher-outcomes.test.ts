@@ -77,14 +77,15 @@ async function prepare(
   const busy_until = seconds(rows, 60);
   const alike = { ...channelRow({ busy_until, ...channel }) };
   const others: Row[] = [
-    { ...alike, agent_id: OTHER_AGENT },
-    { ...alike, id: OTHER_CHANNEL, receiver: account("another"), salt: h("s") },
+    { ...alike, agent_id: OTHER_AGENT, charged: 100 },
+    { ...alike, charged: 100, id: OTHER_CHANNEL, receiver: account("another"), salt: h("s") },
   ];
   for (const other of others) await rows.insert("channels", other);
   // The rows of others come first, where a statement that finds too much finds them first.
   for (const [id, row] of Object.entries({ p: payment, u: { status: "unknown" }, ...payments })) {
     const like = through(row);
-    await rows.payment(id, { ...like, agent_id: OTHER_AGENT });
+    const channel_id = id === "p" ? OTHER_CHANNEL : like["channel_id"];
+    await rows.payment(id, { ...like, agent_id: OTHER_AGENT, channel_id: channel_id ?? null });
     await rows.payment(`${id} elsewhere`, { ...like, channel_id: OTHER_CHANNEL });
   }
   await rows.payment("plain", { status: "unknown" });
@@ -299,6 +300,20 @@ await check(
   ],
 );
 
+await check(
+  "a report on a channel that is closed",
+  {
+    channel: {
+      status: "closed",
+      reason: "owner",
+      closed_at: "2026-01-01",
+      busy_until: "-infinity",
+    },
+  },
+  ended(null, "seller_broke_rules"),
+  ["channels c: busy_payment null, used_at now", "payments p: status unknown, updated_at now"],
+);
+
 // The same voucher once more.
 
 async function again(what: string, world: World, expected: boolean) {
@@ -336,6 +351,13 @@ await again(
 );
 await again("no voucher was signed", { channel: free, payment: reserved }, false);
 await again("it is another channel's", { channel: free, payment: { channel_id: h("e") } }, false);
+
+await t.test("the time of another payment is over at its last moment", async (t) => {
+  await inRows(async (rows) => {
+    await prepare(rows, { channel: { busy_payment: "x", busy_until: seconds(rows, 0) } });
+    t.equal(await call("voucher_again", AGENT, "p", 30)(rows), true);
+  });
+});
 
 // A seller's total that differs, with its proof.
 
