@@ -81,8 +81,13 @@ async function prepare(client: PoolClient) {
   }
   await throughChannel(rows, "in use");
   await rows.payment("left before", {
-    ...{ kind: "x402", status: "unknown", nonce: null, channel_id: h("left") },
-    ...{ ceiling: 300, voucher: VOUCHER, created_at: "2026-01-01" },
+    kind: "x402",
+    status: "unknown",
+    nonce: null,
+    channel_id: h("left"),
+    ceiling: 300,
+    voucher: VOUCHER,
+    created_at: "2026-01-01",
   });
 }
 
@@ -98,18 +103,12 @@ async function throughChannel(rows: ChangedRows, id: string, agent_id = AGENT): 
     receiver: account(id),
     receiver_authorizer: account("a"),
     withdraw_delay: 900,
-    ...{
-      signer: account("s"),
-      salt: h(id),
-      ceiling: 300,
-      voucher: VOUCHER,
-    },
-    ...(id === "left"
-      ? {
-          status: "closing",
-          reason: "owner",
-        }
-      : { busy_payment: id }),
+    signer: account("s"),
+    salt: h(id),
+    ceiling: 300,
+    voucher: VOUCHER,
+    busy_payment: id === "left" ? "left before" : id,
+    ...(id === "left" && { status: "closing", reason: "owner" }),
   });
   const row = { kind: "x402", nonce: null, channel_id: h(id), ceiling: 400, voucher: VOUCHER };
   const isOthers = agent_id !== AGENT || id === "in use";

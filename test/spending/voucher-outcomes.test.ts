@@ -76,9 +76,11 @@ async function prepare(
   );
   const busy_until = seconds(rows, 60);
   const alike = { ...channelRow({ busy_until, ...channel }) };
+  const elsewhere = { id: OTHER_CHANNEL, receiver: account("another"), salt: h("s"), charged: 100 };
   const others: Row[] = [
     { ...alike, agent_id: OTHER_AGENT, charged: 100 },
-    { ...alike, charged: 100, id: OTHER_CHANNEL, receiver: account("another"), salt: h("s") },
+    { ...alike, agent_id: OTHER_AGENT, ...elsewhere },
+    { ...alike, ...elsewhere },
   ];
   for (const other of others) await rows.insert("channels", other);
   // The rows of others come first, where a statement that finds too much finds them first.

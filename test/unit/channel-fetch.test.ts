@@ -170,7 +170,9 @@ t.test("a voucher is shown again only while its outcome is not known", async (t)
     ["find", KEY],
     ["again", KEY, Number],
   ]);
-  t.same(await show({ ...through, chargedAtomic: null }, true).shown, through);
+  const unknown = show({ ...through, chargedAtomic: null }, true);
+  t.same(await unknown.shown, through);
+  t.match(unknown.calls, open.calls, "another request may have the channel");
   for (const chargedAtomic of [0n, 5n]) {
     const stored = show({ ...through, chargedAtomic }, true);
     t.same(await stored.shown, through, "its response is stored");

@@ -179,9 +179,9 @@ export function openShop(
   options: Partial<ChannelOptions> & { receiverAuthorizer?: never } = {},
 ): Shop {
   const store = options.store ?? new OneProcessChannelStore();
-  const settings = channelSettings({ receiverAuthorizer: authorizer as never, ...options, store });
+  const settings = channelSettings({ receiverAuthorizer: authorizer, ...options, store });
   const answers = new Answers();
-  const facilitator = new ChannelFacilitator(answers as never);
+  const facilitator = new ChannelFacilitator(answers);
   const faults: Shop["faults"] = [];
   const settled: Shop["settled"] = [];
   const claims = new ChannelClaims({

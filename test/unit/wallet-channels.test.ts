@@ -19,7 +19,9 @@ import type { ChannelState } from "../../server/schemes/batch-settlement/index.t
 import {
   channelIdAt,
   configOf,
+  depositIn,
   depositOf,
+  payloadOf,
   type ChannelOrder,
 } from "../../server/schemes/batch-settlement/paying.ts";
 import { signVoucher } from "../helpers/batch-settlement.ts";
@@ -310,6 +312,23 @@ t.test("a deposit of an earlier request is shown again while the channel lacks i
   const { channels, calls } = wallet({ row: { status: "queued" }, newest: state() });
   t.equal(await channels.unmadeDeposit(undefined, order), undefined);
   t.same(calls, [], "nothing is read without a deposit");
+});
+
+t.test("what is shown to a seller has a deposit only if one was ordered and signed", async (t) => {
+  const shown = (of: ChannelOrder, deposit: Hex | null) =>
+    payloadOf(of, { voucher: hex("6"), deposit });
+  t.match(shown({ ...order, deposit: DEPOSIT }, hex("7")), {
+    type: "deposit",
+    deposit: { amount: "1000" },
+  });
+  t.match(shown({ ...order, deposit: DEPOSIT }, null), { type: "voucher" });
+  t.match(shown(order, hex("7")), { type: "voucher" });
+  t.same(depositIn(authorization), DEPOSIT);
+  t.equal(depositIn({ ...authorization, terms: undefined }), undefined);
+  t.equal(
+    depositIn({ ...authorization, terms: { scheme: "channel-withdraw" } as never }),
+    undefined,
+  );
 });
 
 t.test("the voucher of an earlier request is found as it was shown", async (t) => {
@@ -680,6 +699,8 @@ t.test("a seller is asked for a refund by its own terms", async (t) => {
       ],
     ),
     ["not even an object", asked(Buffer.from("7").toString("base64"))],
+    ["null", asked(Buffer.from("null").toString("base64"))],
+    ["a list of null", asked(required([null]))],
   ];
   for (const [what, first] of noTerms) {
     const { isReturned: is, requests: made } = await ask(first, returned());
@@ -695,6 +716,7 @@ t.test("a seller is asked for a refund by its own terms", async (t) => {
     ["a failure", returned({ success: false })],
     ["almost a success", returned({ success: "true" })],
     ["no object", answer(200, { "payment-response": Buffer.from("7").toString("base64") })],
+    ["null", answer(200, { "payment-response": Buffer.from("null").toString("base64") })],
   ];
   for (const [what, second] of refused)
     t.equal((await ask(asked(), second)).isReturned, false, what);
