@@ -40,19 +40,21 @@ interface Rules extends Partial<SeededRules> {
   held?: number;
   delay?: number;
   payeeHeld?: number;
+  payeePerPayment?: number;
 }
 
-async function agentWith({ held = 2_000, delay = 3_600, payeeHeld, ...rules }: Rules = {}) {
+async function agentWith({ held = 2_000, delay = 3_600, ...more }: Rules = {}) {
+  const { payeeHeld, payeePerPayment, ...rules } = more;
   const agent = await seedAgent(pool, { dailyLimit: 1_000n, ...rules });
   await pool.query("UPDATE agents SET channel_held = $2, channel_delay = $3 WHERE id = $1", [
     agent.agentId,
     held,
     delay,
   ]);
-  await pool.query("UPDATE allowlist_entries SET channel_held = $2 WHERE agent_id = $1", [
-    agent.agentId,
-    payeeHeld ?? null,
-  ]);
+  await pool.query(
+    "UPDATE allowlist_entries SET channel_held = $2, per_payment_limit = $3 WHERE agent_id = $1",
+    [agent.agentId, payeeHeld ?? null, payeePerPayment ?? null],
+  );
   return agent;
 }
 
@@ -366,6 +368,30 @@ t.test("each rule compares what it is about", async (t) => {
       expected: "blocked per_payment_limit_exceeded",
     },
     { what: "the day", rules: { dailyLimit: 9n }, expected: "blocked daily_limit_exceeded" },
+    { what: "the week", rules: { weeklyLimit: 9n }, expected: "blocked weekly_limit_exceeded" },
+    { what: "all of the week", rules: { weeklyLimit: 10n }, expected: "reserved" },
+    { what: "the month", rules: { monthlyLimit: 9n }, expected: "blocked monthly_limit_exceeded" },
+    { what: "all of the month", rules: { monthlyLimit: 10n }, expected: "reserved" },
+    {
+      what: "a payment to the payee",
+      rules: { payeePerPayment: 9 },
+      expected: "blocked payee_per_payment_limit_exceeded",
+    },
+    {
+      what: "the most of a payment to the payee",
+      rules: { payeePerPayment: 10 },
+      expected: "reserved",
+    },
+    {
+      what: "the payee is gone",
+      rules: { allowlist: [] },
+      expected: "blocked recipient_not_allowed",
+    },
+    {
+      what: "no payments in an hour",
+      rules: { paymentsPerHour: 0 },
+      expected: "blocked payment_rate_exceeded",
+    },
     {
       what: "a problem with the target comes first",
       rules: { held: 0 },
