@@ -169,7 +169,8 @@ t.test(
     for (const [what, over] of cases) {
       const shop = openShop();
       await shop.put(over);
-      await begin(shop, { ceiling: 2_000n });
+      const { kind } = await begin(shop, { ceiling: 2_000n });
+      t.equal(kind, "metered", `${what}: the newer state counts`);
       t.equal(shop.answers.verified.length, 1, what);
     }
     const known = openShop();
@@ -515,12 +516,12 @@ t.test("two processes on one record", async (t) => {
   t.match(await begin(shop, { ceiling: 2_000n }), { reason: reason("cumulative_amount_mismatch") });
   const begun = await metered(shop, { ceiling: 2_001n });
   // Its claims are recorded while the work is done.
-  store.before = change({ state: stateOf({ totalClaimed: "1001" }), stateReadMs: NOW + 5 });
+  store.before = change({ state: stateOf({ totalClaimed: "1001" }), stateReadMs: NOW });
   t.equal((await begun.settle(PRICE)).kind, "settled");
   t.match(await shop.record(), {
     charged: "2001",
     state: { totalClaimed: "1001" },
-    stateReadMs: NOW + 5,
+    stateReadMs: NOW,
   });
   const last = await metered(shop, { ceiling: 3_001n });
   store.before = change({ request: { id: "other", untilMs: NOW } });
@@ -691,4 +692,75 @@ t.test("a withdrawing payer may have its refund", async (t) => {
   await shop.put({ state: stateOf({ withdrawRequestedAt: 5 }) });
   shop.answers.verifies = [{ isValid: true, extra: { ...stateOf({ withdrawRequestedAt: 5 }) } }];
   t.match(await begin(shop, { type: "refund", ceiling: PRICE }), { kind: "settled" });
+});
+
+t.test(
+  "a total that does not fit is answered from the record, without the facilitator",
+  async (t) => {
+    const shop = await charged();
+    t.match(await begin(shop, { ceiling: 99_999n }), {
+      reason: reason("cumulative_amount_mismatch"),
+    });
+    t.same(shop.answers.verified, []);
+  },
+);
+
+t.test("a further deposit into a known channel is checked first", async (t) => {
+  const shop = await charged();
+  await metered(shop, { type: "deposit", ceiling: 2_000n, deposit: "5000" });
+  t.match(shop.answers.verified, [{ payload: { type: "deposit" } }]);
+  t.match(shop.answers.settled, [{ payload: { type: "deposit" } }]);
+});
+
+t.test(
+  "of a contract, a lost response needs the same signature for the same ceiling",
+  async (t) => {
+    const config = { ...CONFIG, payerAuthorizer: NO_ADDRESS };
+    const [one, other] = [`0x${"a1".repeat(65)}`, `0x${"a2".repeat(65)}`] as const;
+    const shop = openShop();
+    await shop.put({ id: idOf(config), config });
+    const again = (ceiling: bigint, signature: `0x${string}`) =>
+      begin(shop, { ceiling, config, signature });
+    const first = await again(2_000n, one);
+    if (first.kind !== "metered") throw new Error(first.kind);
+    await first.settle(PRICE, RESPONSE);
+    t.match(await again(1_999n, one), { kind: "notCovered" });
+    t.match(await again(2_000n, other), { kind: "notCovered" });
+    t.match(await again(2_000n, one), { kind: "settled" });
+  },
+);
+
+t.test("a request ends once, and one whose record is gone charges nothing", async (t) => {
+  const shop = await charged();
+  const begun = await metered(shop, { ceiling: 2_000n });
+  await begun.release();
+  t.same(await begun.release(), {}, "a second time");
+  const other = await charged();
+  const lost = await metered(other, { ceiling: 2_000n });
+  other.store.save = async () => false;
+  other.store.find = async () => undefined;
+  t.match(await lost.settle(PRICE), { kind: "refused" });
+});
+
+t.test(
+  "a refund is given beside an earlier one, and keeps the voucher that it shows",
+  async (t) => {
+    const shop = openShop();
+    await shop.put({ signedRefund: { nonce: "0", amount: "9500" } });
+    const answer = await begin(shop, { type: "refund", ceiling: PRICE, amount: "5" });
+    if (answer.kind !== "settled") throw new Error(answer.kind);
+    t.match(await answer.delivered(), { response: { success: true } });
+    const sent = shop.answers.settled[0]?.payload["voucher"] as { signature: string };
+    t.same((await shop.record()).voucher, {
+      ceiling: "1000",
+      signature: sent.signature.toLowerCase(),
+    });
+  },
+);
+
+t.test("bytes are stored as text", async (t) => {
+  const shop = await charged();
+  const payload = Buffer.from([1, 255]);
+  await (await metered(shop, { ceiling: 2_000n })).settle(PRICE, { ...RESPONSE, payload });
+  t.match((await shop.record()).last?.response, { base64: "Af8=" });
 });

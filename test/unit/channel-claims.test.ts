@@ -41,7 +41,7 @@ t.afterEach(() => setTime(NOW));
 
 const MINUTE = 60_000;
 const DUE = NOW + 10 * MINUTE;
-const salted = (number: number) => ({
+const salted = (number: number): typeof CONFIG => ({
   ...CONFIG,
   salt: `0x${number.toString(16).padStart(64, "0")}`,
 });
@@ -154,7 +154,9 @@ t.test("a claim names each voucher, and is signed by the seller's key", async (t
   );
   const none = durableShop({ receiverAuthorizer: undefined as never });
   await none.put();
+  none.answers.verifies = [claimed("1000")];
   await none.claims.claim();
+  t.same([claimsIn(none), none.faults], [[1], []]);
   t.notOk("claimAuthorizerSignature" in (none.answers.settled[0]?.payload ?? {}));
 });
 
@@ -264,6 +266,12 @@ t.test("what may succeed later is not reported, unless a payer withdraws", async
       faults: [errorReason],
     });
   }
+  const pending = { success: false, errorReason: "settlement_pending" };
+  const withdrawing = numbered(2, { state: stateOf({ withdrawRequestedAt: 5 }) });
+  t.match(await failing([pending], numbered(1), withdrawing), {
+    claims: [2],
+    faults: ["settlement_pending"],
+  });
   t.match(await failing([{ success: false }], numbered(1)), { claims: [1], faults: [""] });
   t.match(await failing([new Error("down")], numbered(1), numbered(2)), {
     claims: [2],
@@ -282,9 +290,9 @@ t.test("the chain decides whether a claim happened", async (t) => {
   const open = { state: { totalClaimed: "0" }, unclaimedSinceMs: NOW };
   t.match((await after([new Error("down")])).record, open, "not reported: it is sent again");
   t.match((await after([{ isValid: false, invalidReason: "other" }])).record, open);
-  const notShown = await after([claimed("999")]);
+  const notShown = await after([claimed("999")], { unclaimedSinceMs: NOW - 5 });
   t.match(notShown, {
-    record: { state: { totalClaimed: "999" }, unclaimedSinceMs: NOW },
+    record: { state: { totalClaimed: "999" }, unclaimedSinceMs: NOW - 5 },
     faults: [
       [
         "The facilitator reports a claim that the chain does not show.",
@@ -506,6 +514,19 @@ t.test("wishes during a run are one more run", async (t) => {
   shop.claims.wake();
   for (let turns = 0; turns < 50; turns += 1) await new Promise(setImmediate);
   t.equal(runs, 2);
+  shop.claims.wake();
+  for (let turns = 0; turns < 50; turns += 1) await new Promise(setImmediate);
+  t.equal(runs, 3, "and later ones begin another");
+});
+
+t.test("a charge without a voucher cannot be claimed, and holds up no other", async (t) => {
+  const shop = durableShop();
+  await shop.put({ voucher: undefined as never });
+  await shop.put(numbered(1));
+  shop.answers.verifies = [claimed("1000")];
+  await shop.claims.claim();
+  t.same(claimsIn(shop), [1]);
+  t.same(shop.faults, []);
 });
 
 t.test("it looks each minute, or as often as it claims", async (t) => {
@@ -591,7 +612,7 @@ t.test("a facilitator that does not answer as it should stops the request", asyn
   t.match(await begin([new VerifyError(400, { isValid: false, invalidReason: "why" })]), {
     reason: "why",
   });
-  await t.rejects(begin([new VerifyError(500, { isValid: false })]), { statusCode: 503 });
+  await t.rejects(begin([new VerifyError(500, { isValid: false })]), FacilitatorFault);
 
   const settle = async (answer: Shop["answers"]["settles"][number]) => {
     const shop = openShop();
@@ -602,7 +623,7 @@ t.test("a facilitator that does not answer as it should stops the request", asyn
     );
   };
   await t.rejects(settle(unreachable), FacilitatorFault);
-  await t.rejects(settle(unreachable), { statusCode: 502 });
+  await t.rejects(settle(unreachable), { statusCode: 502, message: /^It is not known/ });
   const refusal = new SettleError(400, {
     success: false,
     errorReason: "no",
@@ -733,25 +754,30 @@ t.test("a payload is a voucher, or it is named what is wrong", (t) => {
         "invalid_payload",
       ],
     ),
-    ...[undefined, 7, "0x12", `${ID}00`, `x${ID}`].map((channelId): [object, string] => [
+    ...[undefined, 7, "0x12", `${ID}00`, `x${ID}`, [ID]].map((channelId): [object, string] => [
       voucher({ channelId }),
       reason("channel_id_invalid"),
     ]),
-    ...[undefined, 7, "0x", `0x${"ab".repeat(64)}`, `${SIGNATURE}a`, `0x${"ab".repeat(4_097)}`].map(
-      (signature): [object, string] => [voucher({ signature }), reason("voucher_signature")],
-    ),
+    ...[
+      undefined,
+      7,
+      "0x",
+      `0x${"ab".repeat(64)}`,
+      `${SIGNATURE}a`,
+      [SIGNATURE],
+      `0x${"ab".repeat(4_097)}`,
+    ].map((signature): [object, string] => [voucher({ signature }), reason("voucher_signature")]),
     ...["payer", "payerAuthorizer", "receiver", "receiverAuthorizer", "token"].flatMap(
       (name): [object, string][] =>
-        ["0x12", undefined, `${CONFIG.receiver}0`, `x${CONFIG.receiver}`].map((value) => [
-          config({ [name]: value }),
-          "invalid_payload",
-        ]),
+        ["0x12", undefined, `${CONFIG.receiver}0`, `x${CONFIG.receiver}`, [CONFIG.receiver]].map(
+          (value) => [config({ [name]: value }), "invalid_payload"],
+        ),
     ),
     ...["900", 900.5, -1, 2 ** 40, NaN, undefined].map((withdrawDelay): [object, string] => [
       config({ withdrawDelay }),
       "invalid_payload",
     ]),
-    ...[undefined, 7, "0x12"].map((salt): [object, string] => [
+    ...[undefined, 7, "0x12", [CONFIG.salt]].map((salt): [object, string] => [
       config({ salt }),
       "invalid_payload",
     ]),
@@ -827,6 +853,7 @@ t.test("a signature is the payer's, in the form that the contract takes", async 
   for (const bent of [
     highS,
     `${signature}00`,
+    `${signature}1b`,
     signature.slice(0, 130),
     signature.replace(/1b$/, "00").replace(/1c$/, "01"),
     `0x${"00".repeat(64)}1b`,

@@ -126,6 +126,14 @@ t.test("the order of payable offers", async (t) => {
   }
 });
 
+t.test("an offer that was refused when it was read, and a payer that is not known", async (t) => {
+  const refused = { code: "challenge_expired", quoting: "it is odd" } as const;
+  const choice = choose([terms({ refused }), terms({ amount: "5000" })]);
+  t.match(choice, { ok: true, chosen: { amountAtomic: 5_000n } });
+  t.match(choice.offers[0], { refused: { code: "challenge_expired" }, quoting: "it is odd" });
+  t.match(choose([terms()], { wallet: undefined }), { ok: true });
+});
+
 t.test("offers of payment channels", async (t) => {
   const channelSigner: Address = "0x1111111111111111111111111111111111111111";
   const receiverAuthorizer = OTHER.toLowerCase();

@@ -1061,7 +1061,7 @@ t.test(
       parseSignature(signature),
     );
     t.equal(
-      (await recoverTransactionAddress({ serializedTransaction: raw as never })).toLowerCase(),
+      (await recoverTransactionAddress({ serializedTransaction: raw })).toLowerCase(),
       CHANNEL_SIGNER,
     );
     t.ok(await withdraw({ data: finish }));
