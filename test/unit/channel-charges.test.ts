@@ -1,4 +1,5 @@
 // Goal: a seller's channel charges each voucher once and within what was signed, sends a lost response again to the same request only, and gives back no money that was charged.
+// Own process (it sets the clock of the process).
 import { decodePaymentResponseHeader } from "@x402/core/http";
 import t from "tap";
 import { inspect } from "node:util";

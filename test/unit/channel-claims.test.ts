@@ -1,4 +1,5 @@
 // Goal: what was charged to channels is claimed in time, once, in few transactions; a bad claim holds up no other; and terms, vouchers and reports that do not fit are refused.
+// Own process (it sets the clock of the process).
 import { SettleError, VerifyError } from "@x402/core/types";
 import t from "tap";
 import { privateKeyToAccount } from "viem/accounts";
