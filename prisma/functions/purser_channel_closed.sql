@@ -1,11 +1,20 @@
 -- The chain shows that nothing is left to come back from a channel. What the receiver has claimed is what it was paid: a payment
--- whose outcome was unknown was charged as far as the claims exceed the charges that we know.
+-- whose outcome was unknown was charged as far as the claims exceed the charges that we know. Also the payment of a process that
+-- died while it had the channel.
 CREATE FUNCTION purser_channel_closed(p_agent_id TEXT, p_channel_id TEXT, p_claimed NUMERIC, p_returned NUMERIC)
 RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
   v_channel channels%ROWTYPE;
 BEGIN
-  SELECT * INTO v_channel FROM channels c WHERE c.agent_id = p_agent_id AND c.id = p_channel_id FOR UPDATE;
+  SELECT * INTO v_channel FROM channels c
+   WHERE c.agent_id = p_agent_id AND c.id = p_channel_id AND c.status = 'closing' FOR UPDATE;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  UPDATE channels
+     SET status = 'closed', closed_at = clock_timestamp(), returned = p_returned, busy_payment = NULL,
+         charged = GREATEST(charged, LEAST(p_claimed, ceiling))
+   WHERE agent_id = p_agent_id AND id = p_channel_id;
   UPDATE payments p
      SET status = 'settled', charged = LEAST(p_claimed - v_channel.charged, p.ceiling), settled_at = clock_timestamp(),
          final_at = clock_timestamp(), updated_at = clock_timestamp()
@@ -15,8 +24,5 @@ BEGIN
               AND u.voucher IS NOT NULL
             ORDER BY u.created_at DESC LIMIT 1);
   PERFORM purser_vouchers_uncharged(p_agent_id, p_channel_id);
-  UPDATE channels
-     SET status = 'closed', closed_at = clock_timestamp(), returned = p_returned, charged = GREATEST(charged, LEAST(p_claimed, ceiling))
-   WHERE agent_id = p_agent_id AND id = p_channel_id AND status = 'closing';
 END;
 $$;

@@ -1,5 +1,5 @@
 // The compiled server, as it ships, in its own process: what a bundle breaks shows nowhere else.
-import { spawn, type ChildProcess } from "node:child_process";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
@@ -15,11 +15,8 @@ const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const START_MS = 60_000;
 
 export interface BuiltService {
-  url: string;
-  child: ChildProcess;
   /** Every log line so far. */
   logs: Record<string, unknown>[];
-  env: Record<string, string>;
   call: (path: string, options?: RequestInit) => Promise<Answer>;
 }
 
@@ -53,13 +50,12 @@ export const ready = async ({ call }: BuiltService) =>
 export async function builtService(
   t: Test,
   { database, chain }: Pick<TestApp, "database" | "chain">,
-  more: Record<string, string> = {},
 ): Promise<BuiltService> {
   await prepare((line) => t.comment(line), [ensureServerBuild]);
   const port = await freePort();
   const env = {
     PATH: process.env["PATH"] ?? "",
-    ...testEnvironment({ databaseUrl: database.url, chain, port, env: more }),
+    ...testEnvironment({ databaseUrl: database.url, chain, port }),
   };
   const child = spawn(process.execPath, ["server/start.mjs", "--built"], {
     cwd: ROOT,
@@ -86,7 +82,7 @@ export async function builtService(
     const alive = await call("/api/health").catch(() => undefined);
     return alive?.status === 200;
   }, START_MS);
-  return { url, child, logs, env, call };
+  return { logs, call };
 }
 
 function parsed(text: string): Record<string, unknown> {

@@ -44,6 +44,18 @@ export const AREAS = {
     ...inFolder("server/plugins/channels", "check orders states"),
     ...inFolder("server/schemes/batch-settlement", "contract deposit orders reading"),
   ],
+  "channels in SQL":
+    sql(`channel channel_balance channel_closed channel_corrected voucher_again voucher_ended
+    voucher_signed vouchers_uncharged`),
+  "channels of wallets": [
+    ...inFolder("server/plugins/channels", "closing refund wallet"),
+    "server/schemes/batch-settlement/paying.ts",
+    ...inFolder("server/plugins/x402-client", "channel choose"),
+  ],
+  "channels of paywalls": inFolder(
+    "packages/paywall/src",
+    "channel-claims channel-facilitator channel-settings channels voucher",
+  ),
   idempotency: inFolder("server/plugins/payments", "idempotency lost-responses"),
 };
 
@@ -56,6 +68,8 @@ const SQL_TESTS = [
   "test/spending/accepted-in-groups.test.ts",
   "test/spending/sums.test.ts",
   "test/spending/withdrawal-cases.test.ts",
+  "test/spending/channel-decisions.test.ts",
+  "test/spending/voucher-outcomes.test.ts",
   "test/settlement/small-decisions.test.ts",
   "test/settlement/gas-accounts.test.ts",
   "test/settlement/written-outcomes.test.ts",

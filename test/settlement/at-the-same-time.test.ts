@@ -75,6 +75,45 @@ async function prepare(client: PoolClient) {
   await rows.transaction(5, ["carried"], { attempts: [{ hash: TX }] });
   await rows.settlement("removed", { ...sent, ...gas, from_address: payerOf("removed") });
   await rows.transaction(6, ["removed"], included);
+  for (const id of ["told", "ended", "differs", "left"]) {
+    await throughChannel(rows, id, "agt_2");
+    await throughChannel(rows, id);
+  }
+  await throughChannel(rows, "in use");
+  await rows.payment("left before", {
+    kind: "x402",
+    status: "unknown",
+    nonce: null,
+    channel_id: h("left"),
+    ceiling: 300,
+    voucher: VOUCHER,
+    created_at: "2026-01-01",
+  });
+}
+
+const VOUCHER = Buffer.alloc(65);
+
+/** A payment through a channel of its own. */
+async function throughChannel(rows: ChangedRows, id: string, agent_id = AGENT): Promise<void> {
+  await rows.insert("channels", {
+    agent_id,
+    id: h(id),
+    chain_id: CHAIN,
+    asset: ASSET,
+    receiver: account(id),
+    receiver_authorizer: account("a"),
+    withdraw_delay: 900,
+    signer: account("s"),
+    salt: h(id),
+    ceiling: 300,
+    voucher: VOUCHER,
+    busy_payment: id === "left" ? "left before" : id,
+    ...(id === "left" && { status: "closing", reason: "owner" }),
+  });
+  const row = { kind: "x402", nonce: null, channel_id: h(id), ceiling: 400, voucher: VOUCHER };
+  const isOthers = agent_id !== AGENT || id === "in use";
+  if (!isOthers)
+    await rows.payment(id, id === "told" ? { ...row, status: "reserved", voucher: null } : row);
 }
 
 type Call = (client: PoolClient) => Promise<unknown>;
@@ -127,6 +166,11 @@ interface Race {
   /** A query, and its row at the end. */
   after?: [text: string, row: object];
 }
+const lockChannel = (id: string) =>
+  call("SELECT id AS result FROM channels WHERE agent_id = $1 AND id = $2 FOR UPDATE", [
+    AGENT,
+    h(id),
+  ]);
 const statusOf = (id: string) =>
   `SELECT status FROM payments WHERE id = '${id}' AND agent_id = '${AGENT}'`;
 const paymentRow = (id: string) =>
@@ -216,6 +260,36 @@ const RACES: Record<string, Race> = {
     returns: finished(0),
     after: ["SELECT used::int FROM gas_accounts WHERE account = 'strangers'", { used: 0 }],
   },
+  "a voucher is stored while its payment is locked": {
+    first: call(`${paymentRow("told")} FOR UPDATE`),
+    second: onPayment("voucher_signed", "told", VOUCHER),
+    returns: "",
+    free: `SELECT FROM channels WHERE agent_id = '${AGENT}' AND id = '${h("told")}'`,
+    after: [statusOf("told"), { status: "submitted" }],
+  },
+  "a seller reports a charge while the channel is locked": {
+    first: lockChannel("ended"),
+    second: onPayment("voucher_ended", "ended", 10, null),
+    returns: "",
+    free: paymentRow("ended"),
+    after: [statusOf("ended"), { status: "settled" }],
+  },
+  "a seller's total differs while the channel is locked": {
+    first: lockChannel("differs"),
+    second: onPayment("channel_corrected", "differs", 10, 300, VOUCHER, false),
+    returns: "",
+    free: paymentRow("differs"),
+    after: [statusOf("differs"), { status: "settled" }],
+  },
+  "a channel is closed while a late charge is recorded: its claims are counted once": {
+    first: onPayment("voucher_ended", "left", 10, null),
+    second: onPayment("channel_closed", h("left"), 10, 0),
+    returns: "",
+    after: [
+      `SELECT sum(charged)::int AS charged FROM payments WHERE channel_id = '${h("left")}'`,
+      { charged: 10 },
+    ],
+  },
   "payments are summed up twice": {
     first: call("SELECT purser_write_sums($1)::text AS result", [AGENT]),
     second: call("SELECT purser_write_sums($1)::text AS result", [AGENT]),
@@ -234,8 +308,11 @@ for (const [what, { first, second, returns, free, after }] of Object.entries(RAC
   await t.test(what, async (t) => {
     const [one, two, other] = [await pool.connect(), await pool.connect(), await pool.connect()];
     try {
-      // Another agent's work goes on all the time.
+      // Another agent's work goes on all the time, and that in another channel.
       await other.query("BEGIN");
+      await other.query("SELECT FROM channels WHERE agent_id = 'agt_2' OR id = $1 FOR UPDATE", [
+        h("in use"),
+      ]);
       await other.query("SELECT FROM agents WHERE id = 'agt_2' FOR UPDATE");
       await one.query("BEGIN");
       await first(one);

@@ -37,6 +37,7 @@ const TABLES: Record<string, string> = {
   lane_offenders: "payer",
   settlement_corrections: "settlement_id || ' ' || kind",
   agents: "id",
+  channels: `CASE agent_id WHEN '${AGENT}' THEN '' ELSE 'other agent, ' END || id`,
   idempotency_keys: "key",
   withdrawal_orders: "nonce",
   spending_windows: "agent_id || ' ' || payee || ' ' || hours",

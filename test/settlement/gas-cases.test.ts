@@ -1,6 +1,7 @@
 // Goal: each gas account is charged and released by exactly the right amount, and a budget refuses at its exact last unit.
 import t from "tap";
 import {
+  account,
   AGENT,
   CHAIN,
   h,
@@ -367,4 +368,42 @@ await check(
   },
   accept(["a", 7, ["strangers"]], ["b", 4, ["strangers"], { chain_id: 1 }]),
   ["refused ([accounts ([strangers]), id b, retryMs null])"],
+);
+
+t.test(
+  "the gas of a settlement is charged to its owner, also where it is no payment",
+  async (t) => {
+    await inRows(async (rows) => {
+      await rows.agent();
+      const accountsOf = async (id: string, row: Row) => {
+        await rows.insert("settlements", settlementRow(id, { agent_id: AGENT, ...row }));
+        const { rows: found } = await rows.query<{ gas_accounts: string[]; gas_hold: number }>(
+          "SELECT gas_accounts, gas_hold::int FROM settlements WHERE id = $1",
+          [id],
+        );
+        return found[0];
+      };
+      const withdrawal = {
+        kind: "withdrawal",
+        nonce: `channel:${h("a")}`,
+        signature: Buffer.from(""),
+      };
+      const terms = { scheme: "channel-withdraw", step: "begin", facilitator: account("signer") };
+      t.same(
+        await accountsOf("from a channel", { ...withdrawal, terms }),
+        { gas_accounts: ["withdrawals", `withdrawer:${OWNER}`], gas_hold: 0 },
+        "a withdrawal from a channel has no payment",
+      );
+      await rows.payment("p", { status: "reserved", gas_hold: 7 });
+      t.same(await accountsOf("p", {}), {
+        gas_accounts: ["agents", `owner:${OWNER}`],
+        gas_hold: 7,
+      });
+      t.same(
+        await accountsOf("third party's", { agent_id: null }),
+        { gas_accounts: [], gas_hold: 0 },
+        "without an agent it is charged to those that it names",
+      );
+    });
+  },
 );

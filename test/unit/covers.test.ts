@@ -24,6 +24,7 @@ import {
   type WithdrawalRow,
 } from "../../server/plugins/custody/covers.ts";
 import { NOTHING } from "../../server/plugins/custody/envelope.ts";
+import type { ChannelOrder } from "../../server/schemes/batch-settlement/paying.ts";
 
 const CHAIN_ID = 5_042_002;
 const OTHER_CHAIN = 84_532;
@@ -521,6 +522,83 @@ t.test("an allowance", async (t) => {
   } as const;
   t.equal(await allow(signedWorld(), there), 800n);
 });
+
+t.test(
+  "a voucher is covered as a payment of what it adds, and its deposit by what may be held",
+  async (t) => {
+    const channels: Partial<RulesInForce> = {
+      channelHeldAtomic: 1_000n,
+      channelDelaySeconds: 3_600n,
+      payees: [
+        payee({ address: PAYEE, channelHeldAtomic: 900n }),
+        payee({ address: AT_SITE, site: SITE }),
+      ],
+    };
+    const order = (
+      more: Partial<ChannelOrder> = {},
+      config: Partial<ChannelOrder["config"]> = {},
+    ) => ({
+      chainId: CHAIN_ID,
+      config: {
+        payer: WALLET,
+        payerAuthorizer: SECOND,
+        receiver: PAYEE,
+        receiverAuthorizer: SECOND,
+        token: ASSET,
+        withdrawDelay: 3_600,
+        salt: hash("6"),
+        ...config,
+      },
+      ceiling: 500n,
+      ...more,
+    });
+    const deposit = (amount: bigint) => ({ amount, validBefore: NOW, salt: hash("6") });
+    const before = { ceiling: 2_000n, voucher: SIGNATURE };
+    const cases: [string, string | null, ChannelOrder, string?, Partial<RulesInForce>?][] = [
+      ["the first", null, order()],
+      ["above one payment", CHANGED, order({ ceiling: 501n })],
+      ["one payment more", null, order({ ceiling: 2_500n, before })],
+      ["more than one payment more", CHANGED, order({ ceiling: 2_501n, before })],
+      ["with a deposit", null, order({ deposit: deposit(900n) })],
+      ["with a deposit above the payee's", CHANGED, order({ deposit: deposit(901n) })],
+      [
+        "with a deposit at its site",
+        null,
+        order({ deposit: deposit(1_000n) }, { receiver: AT_SITE }),
+        SITE,
+      ],
+      [
+        "with a deposit above the agent's",
+        CHANGED,
+        order({ deposit: deposit(1_001n) }, { receiver: AT_SITE }),
+        SITE,
+      ],
+      ["at another site", CHANGED, order({}, { receiver: AT_SITE }), OTHER_SITE],
+      ["at no site", CHANGED, order({}, { receiver: AT_SITE })],
+      ["to a payee who is not listed", CHANGED, order({}, { receiver: UNLISTED })],
+      ["a longer delay", CHANGED, order({}, { withdrawDelay: 3_601 })],
+      ["no channels are allowed", CHANGED, order(), "", { channelHeldAtomic: 0n }],
+      ["the agent is paused", CHANGED, order(), "", { status: "paused" }],
+    ];
+    for (const [what, expected, wanted, site = "", rules = {}] of cases) {
+      const world = signedWorld((one) => {
+        one.signedRules = rulesOf({ ...channels, ...rules, status: "active" });
+        one.rules = rulesOf({ ...channels, ...rules });
+      });
+      t.equal(
+        await refusalOf(() => world.covers.checkChannel(AGENT, wanted, site)),
+        expected,
+        what,
+      );
+      t.match(world.paidAt, { agentId: AGENT, payee: wanted.config.receiver, site }, what);
+    }
+    const world = signedWorld((one) => (one.rules = one.signedRules = rulesOf(channels)));
+    t.match(await world.covers.checkChannel(AGENT, order(), ""), {
+      agentId: AGENT,
+      address: WALLET,
+    });
+  },
+);
 
 t.test("signing in at a site", async (t) => {
   const at = (payee: Address, site: string, world = signedWorld()) =>

@@ -126,6 +126,73 @@ t.test("the order of payable offers", async (t) => {
   }
 });
 
+t.test("an offer that was refused when it was read, and a payer that is not known", async (t) => {
+  const refused = { code: "challenge_expired", quoting: "it is odd" } as const;
+  const choice = choose([terms({ refused }), terms({ amount: "5000" })]);
+  t.match(choice, { ok: true, chosen: { amountAtomic: 5_000n } });
+  t.match(choice.offers[0], { refused: { code: "challenge_expired" }, quoting: "it is odd" });
+  t.match(choose([terms()], { wallet: undefined }), { ok: true });
+});
+
+t.test("offers of payment channels", async (t) => {
+  const channelSigner: Address = "0x1111111111111111111111111111111111111111";
+  const receiverAuthorizer = OTHER.toLowerCase();
+  const extra = {
+    name: ARC.usdc.name,
+    version: ARC.usdc.version,
+    receiverAuthorizer,
+    withdrawDelay: 900,
+  };
+  const through = (over: Partial<OfferedTerms> = {}) =>
+    terms({ scheme: "batch-settlement", extra, ...over });
+  const uses = { usesChannels: true, channelSigner };
+  const channel = {
+    receiverAuthorizer,
+    withdrawDelay: 900,
+    minDepositAtomic: 0n,
+    signer: channelSigner,
+  };
+  t.match(chosen([through()], uses), { channel, isMaximum: true, amountAtomic: 1_000n });
+  t.match(chosen([terms(), through()], uses), { channel }, "at the same price");
+  t.equal(chosen([terms({ amount: "999" }), through()], uses).channel, undefined);
+  t.notOk("isMaximum" in chosen([terms()]));
+
+  // Without the owner's permission there is one only if nothing else can be paid: then the guardrails say what is missing.
+  const without = { channelSigner };
+  const both = choose([through({ amount: "1" }), terms(), through({ amount: "2" })], without);
+  t.ok(both.ok && both.chosen.channel === undefined);
+  const refused = {
+    code: "channel_not_allowed",
+    detail: "The agent's owner allows no payment channels.",
+  };
+  t.match(both.offers, [{ refused }, { payable: { amountAtomic: 1_000n } }, { refused }]);
+  t.same(
+    both.offers.map((offer) => "payable" in offer),
+    [false, true, false],
+  );
+  t.match(chosen([through({ amount: "5" }), through()], without), { channel, amountAtomic: 5n });
+  t.match(chosen([through(), terms({ scheme: "other" })], without), { channel });
+
+  const reasons = (accepts: OfferedTerms[], over: Partial<ChooseOptions>) => {
+    const choice = choose(accepts, over);
+    return choice.ok ? [] : choice.reasons;
+  };
+  t.match(reasons([through()], { usesChannels: true }), [/no key for payment channels/]);
+  t.match(reasons([through({ extra: { ...extra, withdrawDelay: 1 } })], uses), [/withdrawDelay/]);
+  t.match(reasons([through({ protocol: "mpp" })], uses), [/is not supported/]);
+  const old = chooseTerms(
+    {
+      x402Version: 1,
+      accepts: [through()],
+      resource: undefined,
+      extensions: undefined,
+      error: undefined,
+    },
+    { networks: [ARC], wallet: undefined, preferredNetwork: ARC.id, ...uses },
+  );
+  t.match(old, { ok: false, reasons: [/is not supported/] }, "not in version 1");
+});
+
 t.test("a condition of the caller excludes offers", async (t) => {
   const accepts = [terms({ payTo: OTHER, amount: "1" }), terms()];
   const refuse: ChooseOptions["refuse"] = ({ payTo }) =>

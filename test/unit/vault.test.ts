@@ -2,7 +2,16 @@
 // signature is for the wallet, network and contract that were checked.
 import { verifySIWxSignature } from "@x402/extensions/sign-in-with-x";
 import t from "tap";
-import { recoverTypedDataAddress, type Address, type Hex } from "viem";
+import {
+  encodeFunctionData,
+  getAddress,
+  parseSignature,
+  recoverTransactionAddress,
+  recoverTypedDataAddress,
+  serializeTransaction,
+  type Address,
+  type Hex,
+} from "viem";
 import { addressOf, isPrivateKey, sign } from "../../server/core/signatures.ts";
 import type { Authorization } from "../../server/core/authorization.ts";
 import { orderDigest, policyOrder, type Orders } from "../../server/core/orders.ts";
@@ -29,8 +38,17 @@ import {
 } from "../../server/plugins/custody/seal-changes.ts";
 import { Vault } from "../../server/plugins/custody/vault.ts";
 import { KmsAltered, type Kms, type KmsContext } from "../../server/infra/kms.ts";
+import type { PlainTransaction } from "../../server/infra/relayer-signer.ts";
+import {
+  depositDigestOf,
+  depositOf,
+  ownVoucher,
+  voucherDigestOf,
+  type ChannelOrder,
+} from "../../server/schemes/batch-settlement/paying.ts";
 import { SPENDERS } from "../../server/schemes/index.ts";
 import { EXACT_PROXY } from "../../server/schemes/permit2/onchain.ts";
+import { CHANNELS, CHANNELS_ABI } from "../helpers/batch-settlement.ts";
 import { transferOf } from "../helpers/eip3009.ts";
 import { until } from "../helpers/until.ts";
 import { ARC, BASE_SEPOLIA } from "./payment-samples.ts";
@@ -168,6 +186,8 @@ const BY_POLICY: Cover = { kind: "policy" };
 interface Checked {
   authorization?: Authorization;
   site?: PaidAt;
+  isLoaded?: true;
+  channel?: { agentId: string; order: ChannelOrder; site: string };
 }
 
 async function vaultWith({
@@ -175,11 +195,13 @@ async function vaultWith({
   wallet,
   hasPaid = true,
   curve = {},
+  channelKeys = [],
 }: {
   sealChanges?: SealChanges;
   wallet?: HeldWallet & { address: Address };
   hasPaid?: boolean;
   curve?: Partial<{ isPrivateKey: (bytes: Uint8Array) => boolean }>;
+  channelKeys?: Uint8Array[];
 } = {}) {
   const sealed: Sealed = wallet ?? (await held());
   const checked: Checked = {};
@@ -196,7 +218,14 @@ async function vaultWith({
       checked.site = at;
       return sealed;
     },
-    load: async () => sealed,
+    load: async () => {
+      checked.isLoaded = true;
+      return sealed;
+    },
+    checkChannel: async (agentId: string, order: ChannelOrder, site: string) => {
+      checked.channel = { agentId, order, site };
+      return sealed;
+    },
     assertNewest: () => {
       throw new Error("an older seal");
     },
@@ -206,7 +235,7 @@ async function vaultWith({
     curve: { addressOf, isPrivateKey, sign, ...curve },
     networks: [ARC],
     covers,
-    channelKeys: [],
+    channelKeys,
     hasPaid: async () => hasPaid,
     sealChanges,
   });
@@ -911,3 +940,151 @@ t.test("signing in at a site that was paid", async (t) => {
 t.test("an error of custody has its name", async (t) => {
   t.equal(new CustodyError("").name, "CustodyError");
 });
+
+// Payment channels.
+
+const CHANNEL_KEYS = [Buffer.alloc(32, 7), Buffer.alloc(32, 8)];
+const [CHANNEL_SIGNER, OLD_SIGNER] = CHANNEL_KEYS.map((key) => addressOf(key)) as [
+  Address,
+  Address,
+];
+const channelOrder = (
+  more: Partial<ChannelOrder> = {},
+  config: Partial<ChannelOrder["config"]> = {},
+): ChannelOrder => ({
+  chainId: ARC.chainId,
+  config: {
+    payer: WALLET,
+    payerAuthorizer: CHANNEL_SIGNER,
+    receiver: PAYEE,
+    receiverAuthorizer: SECOND,
+    token: ARC.usdc.address,
+    withdrawDelay: 900,
+    salt: hash("6"),
+    ...config,
+  },
+  ceiling: 500n,
+  ...more,
+});
+const channelDeposit = { amount: 9n, validBefore: NOW, salt: hash("6") };
+
+t.test("a voucher is signed by the channel's key, and its deposit by the wallet's", async (t) => {
+  const signing = async (order: ChannelOrder, site = "https://a.example") => {
+    const { vault, checked } = await vaultWith({ channelKeys: CHANNEL_KEYS });
+    return { signed: await vault.signVoucher(AGENT, order, site), checked };
+  };
+  const refused = (order: ChannelOrder) => refusalOf(() => signing(order));
+  const first = channelOrder();
+  const { signed, checked } = await signing(first);
+  t.equal(ownVoucher(first, { ceiling: 500n, voucher: signed.voucher }), signed.voucher);
+  t.equal(signed.deposit, null);
+  t.same(checked, { channel: { agentId: AGENT, order: first, site: "https://a.example" } });
+
+  const deposited = channelOrder({ deposit: channelDeposit });
+  const both = await signing(deposited);
+  const authorization = depositOf(deposited);
+  if (!authorization) throw new Error("no deposit");
+  t.equal(both.signed.deposit, sign(depositDigestOf(ARC, authorization), PRIVATE_KEY));
+  t.equal(both.signed.voucher, signed.voucher);
+
+  const old = channelOrder({}, { payerAuthorizer: OLD_SIGNER });
+  t.equal(ownVoucher(old, { ceiling: 500n, ...(await signing(old)).signed }) !== undefined, true);
+  t.match(
+    await refused(channelOrder({}, { payerAuthorizer: SECOND })),
+    /^CustodyError: CHANNEL_KEYS has no key/,
+  );
+  t.match(
+    await refused(channelOrder({}, { payer: SECOND })),
+    /^CustodyError: the channel is not of the wallet/,
+  );
+  t.match(await refused(channelOrder({ chainId: 1 })), /^CustodyError/);
+  t.match(await refused(channelOrder({}, { token: SECOND })), /^CustodyError/);
+
+  // What was signed before is the evidence of how far the ceiling grows.
+  const before = { ceiling: 500n, voucher: signed.voucher };
+  const more = await signing(channelOrder({ ceiling: 501n, before }));
+  t.ok(more.checked.channel, "more is a payment");
+  for (const ceiling of [500n, 499n]) {
+    const noMore = await signing(channelOrder({ ceiling, before }));
+    t.same(noMore.checked, { isLoaded: true }, "no more needs no cover");
+    t.match(
+      await refused(channelOrder({ ceiling, before }, { payer: SECOND })),
+      /not of the wallet/,
+    );
+  }
+  const again = await signing(channelOrder({ before, deposit: channelDeposit }));
+  t.ok(again.checked.channel, "a deposit is covered, whatever the ceiling");
+  for (const forged of [
+    { ...before, ceiling: 501n },
+    { ...before, voucher: sign(voucherDigestOf(first), PRIVATE_KEY) },
+  ])
+    t.match(
+      await refused(channelOrder({ ceiling: 501n, before: forged })),
+      /^NotSignedFor: .* is not of this channel/,
+    );
+});
+
+t.test(
+  "an account of channels signs only what returns money, and what uses up its own nonce",
+  async (t) => {
+    const { vault } = await vaultWith({ channelKeys: CHANNEL_KEYS });
+    t.same(await vault.channelSigners(), [CHANNEL_SIGNER, OLD_SIGNER]);
+    t.same(await (await vaultWith()).vault.channelSigners(), []);
+    const { config } = channelOrder();
+    const [begin, finish, deposit] = [
+      encodeFunctionData({
+        abi: CHANNELS_ABI,
+        functionName: "initiateWithdraw",
+        args: [config, 5n],
+      }),
+      encodeFunctionData({ abi: CHANNELS_ABI, functionName: "finalizeWithdraw", args: [config] }),
+      encodeFunctionData({
+        abi: CHANNELS_ABI,
+        functionName: "settle",
+        args: [PAYEE, ARC.usdc.address],
+      }),
+    ];
+    const transaction = (more: Partial<PlainTransaction> = {}): PlainTransaction => ({
+      chainId: ARC.chainId,
+      nonce: 1,
+      to: CHANNELS,
+      value: 0n,
+      data: begin,
+      gas: 100_000n,
+      maxFeePerGas: 2n,
+      maxPriorityFeePerGas: 1n,
+      ...more,
+    });
+    const withdraw = (more: Partial<PlainTransaction>, signer = CHANNEL_SIGNER) =>
+      vault.signWithdrawal(signer, transaction(more));
+    const signature = await withdraw({});
+    const raw = serializeTransaction(
+      { ...transaction(), type: "eip1559" },
+      parseSignature(signature),
+    );
+    t.equal(
+      (await recoverTransactionAddress({ serializedTransaction: raw })).toLowerCase(),
+      CHANNEL_SIGNER,
+    );
+    t.ok(await withdraw({ data: finish }));
+    t.ok(await withdraw({}, OLD_SIGNER));
+    t.ok(await withdraw({ to: CHANNELS.toLowerCase() as Address }));
+    const own = getAddress(CHANNEL_SIGNER);
+    t.ok(await withdraw({ to: own, data: "0x" }));
+    const refused: Partial<PlainTransaction>[] = [
+      { data: deposit },
+      { data: "0x" },
+      { to: PAYEE },
+      { to: PAYEE, data: "0x" },
+      { to: own },
+      { value: 1n },
+      { to: own, data: "0x", value: 1n },
+    ];
+    for (const more of refused)
+      t.match(
+        await refusalOf(() => withdraw(more)),
+        /^CustodyError: an account of channels signs only/,
+      );
+    t.match(await refusalOf(() => withdraw({}, WALLET)), /^CustodyError: CHANNEL_KEYS has no key/);
+  },
+);

@@ -4,6 +4,7 @@ import t from "tap";
 import { getAddress } from "viem";
 import { parseSiweMessage } from "viem/siwe";
 import { formatAtomic, parseDecimal } from "../../server/core/money.ts";
+import { ApiError } from "../../web/src/lib/api.ts";
 import { availableNow } from "../../web/src/lib/available.ts";
 import { checkAddress } from "../../web/src/lib/address.ts";
 import { correctionMs, narrow, type ClockOffset } from "../../web/src/lib/clock.ts";
@@ -393,4 +394,21 @@ t.test("payment channels say how they end, and a deposit is no spending", async 
     titleOf(back, () => undefined),
     "Back from a payment channel",
   );
+});
+
+t.test("what counts as an outage, and what as an answer", (t) => {
+  const cases: [status: number, code: string, isUnreachable: boolean, isOutage: boolean][] = [
+    [0, "unreachable", true, true],
+    [502, "http_502", true, true],
+    [503, "http_503", true, true],
+    [504, "http_504", true, true],
+    [503, "chain_unavailable", false, true],
+    [502, "settlement_failed", false, false],
+    [504, "payment_status_unknown", false, false],
+    [500, "http_500", false, false],
+    [409, "order_used", false, false],
+  ];
+  for (const [status, code, isUnreachable, isOutage] of cases)
+    t.match(new ApiError({ status, code, detail: "" }), { isUnreachable, isOutage }, code);
+  t.end();
 });

@@ -85,6 +85,19 @@ t.test("channels are closed", async (t) => {
     t.equal((await made.balanceOf(PAYEE)) - before.payee, 2_100n);
   });
 
+  await t.test("when the operator's key is another one", async (t) => {
+    const { row } = await sell();
+    const { pool } = made.database;
+    const keyIs = (address: string) =>
+      pool.query("UPDATE channels SET signer = $1 WHERE id = $2", [address.toLowerCase(), row.id]);
+    await keyIs(agent.walletAddress);
+    await app.closeDueChannels();
+    const [left] = await channels();
+    t.match(left, { id: row.id, status: "closing", reason: "key_changed" });
+    await keyIs(signer);
+    t.match(await closed(row.id), { reason: "key_changed", charged: "0.0021", returned: "0.0979" });
+  });
+
   await t.test("without the seller, after the delay", async (t) => {
     const before = await made.balanceOf(agent.walletAddress);
     const { seller, row } = await sell();

@@ -83,7 +83,7 @@ export function channelScheme(settings: ChannelSettings): PaywallScheme {
     isMetered: true,
     announcedExtra: ({ amount }, { receiverAuthorizer }) => {
       const named = authorizer?.address ?? receiverAuthorizer;
-      if (typeof named !== "string" || !isAddress(named) || named === NO_ADDRESS) return undefined;
+      if (!isAddress(named) || named === NO_ADDRESS) return undefined;
       const price = BigInt(amount);
       const least = minDepositAtomic ?? price * DEPOSITED_REQUESTS;
       return {

@@ -118,17 +118,15 @@ export class ChannelCharges {
       const { network } = terms;
       const before = held?.channel ?? newChannel(voucher, network, state);
       const isNewer = readMs >= before.stateReadMs;
-      const channel = {
+      const channel = caughtUp({
         ...before,
         ...(isNewer && { state, stateReadMs: readMs }),
         usedMs: Date.now(),
-      };
+      });
       if (channel.request && channel.request.untilMs > Date.now()) return notCovered(BUSY);
       if (!isExpected(channel)) return this.#answerAgain(channel, voucher, payment);
       if (voucher.type !== "refund" && voucher.ceiling > coverOf(channel) + added)
         return notCovered(reason("cumulative_exceeds_balance"));
-      // Charges from before a record was lost are known by their claims.
-      channel.charged = baseOf(channel).toString();
       // Its ceiling is what was charged, and never above the balance.
       if (voucher.type === "refund") channel.voucher = signedOf(voucher);
       const version = held?.version ?? 0;
@@ -213,7 +211,7 @@ export class ChannelCharges {
     voucher: Voucher,
     payment: PresentedPayment,
   ): Promise<Settled> | Settled | NotCovered {
-    const { last, voucher: newest, state, charged, id } = channel;
+    const { last, voucher: newest, state, charged, id } = caughtUp(channel);
     const isLost =
       last !== undefined &&
       last.untilMs > Date.now() &&
@@ -433,6 +431,13 @@ function baseOf({ charged, state }: Pick<Channel, "charged" | "state">): bigint 
   return stored > claimed ? stored : claimed;
 }
 
+/** A record from a backup may be older than its claims: then its voucher covers less than was claimed, and is needed no more. */
+function caughtUp(channel: Channel): Channel {
+  const charged = baseOf(channel);
+  const { voucher, ...rest } = { ...channel, charged: charged.toString() };
+  return voucher && BigInt(voucher.ceiling) >= charged ? { ...rest, voucher } : rest;
+}
+
 /** What vouchers may be signed for: not what a signed refund may still take. */
 function coverOf({ state, signedRefund }: Channel): bigint {
   const isOpen = signedRefund?.nonce === state.refundNonce;
@@ -449,8 +454,7 @@ function isKnown({ ceiling, config }: Voucher, { state, stateReadMs }: Channel):
     config.payerAuthorizer !== NO_ADDRESS &&
     Date.now() - stateReadMs <= freshMs &&
     state.withdrawRequestedAt === 0 &&
-    ceiling <= BigInt(state.balance) &&
-    ceiling > BigInt(state.totalClaimed)
+    ceiling <= BigInt(state.balance)
   );
 }
 

@@ -59,7 +59,8 @@ const SIGNATURE = /^0x(?:[0-9a-fA-F]{2}){65,4096}$/;
 const UINT = /^(0|[1-9][0-9]{0,38})$/;
 const UINT128 = 2n ** 128n;
 
-export const isAddress = (text: string): text is Address => ADDRESS.test(text);
+export const isAddress = (text: unknown): text is Address =>
+  typeof text === "string" && ADDRESS.test(text);
 
 /** Undefined where it is no amount of a channel. */
 export function readUint128(text: unknown): bigint | undefined {
@@ -107,7 +108,7 @@ function isConfig(value: unknown): value is ChannelConfig {
   const { withdrawDelay, salt } = value;
   const addresses = ["payer", "payerAuthorizer", "receiver", "receiverAuthorizer", "token"];
   return (
-    addresses.every((name) => isAddress(String(value[name]))) &&
+    addresses.every((name) => isAddress(value[name])) &&
     typeof withdrawDelay === "number" &&
     Number.isInteger(withdrawDelay) &&
     withdrawDelay >= 0 &&

@@ -45,6 +45,8 @@ export default fp(
     await app.register(async (scope) => {
       await scope.register(fastifyStatic, {
         root: SITE,
+        // The site may be built later, which is no fault.
+        suppressWarning: true,
         serve: false,
         cacheControl: false,
         preCompressed: true,

@@ -12,6 +12,7 @@ import { MAX_ORDER_SECONDS } from "../../core/orders.ts";
 import { tokenDomainOf, type NetworkFacts } from "../../core/networks.ts";
 import type { Refund, RefundOrder, RefundRequest } from "../../schemas/merchants.ts";
 import type { PaymentResult } from "../facilitator/verify.ts";
+import { TRANSFER_TYPES } from "../../schemes/exact-eip3009/onchain.ts";
 import { TOKEN_SCHEME } from "../../schemes/index.ts";
 import { refuseField } from "../agents/rules.ts";
 import { orderNotSigned } from "../orders/orders.ts";
@@ -94,7 +95,7 @@ export class Refunds {
       extra: {
         order: wire,
         typedData: {
-          types: TRANSFER,
+          types: TRANSFER_TYPES,
           primaryType: "TransferWithAuthorization",
           domain: tokenDomainOf(network),
           message: wire,
@@ -155,17 +156,6 @@ export class Refunds {
     return find();
   }
 }
-
-const TRANSFER = {
-  TransferWithAuthorization: [
-    { name: "from", type: "address" },
-    { name: "to", type: "address" },
-    { name: "value", type: "uint256" },
-    { name: "validAfter", type: "uint256" },
-    { name: "validBefore", type: "uint256" },
-    { name: "nonce", type: "bytes32" },
-  ],
-};
 
 type PaidKey = Pick<PaidRow, "chainId" | "asset" | "from" | "to" | "nonce">;
 

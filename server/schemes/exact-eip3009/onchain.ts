@@ -21,11 +21,19 @@ import { separatorOf } from "../../core/separators.ts";
 import { isKeySignature } from "../../core/signatures.ts";
 import type { Reason, AuthorizationOutcome, ExpectedTransfer, RevertMeaning } from "../scheme.ts";
 
-const TYPE_HASH = keccak(
-  Buffer.from(
-    "TransferWithAuthorization(address from,address to,uint256 value,uint256 validAfter,uint256 validBefore,bytes32 nonce)",
-  ),
-);
+/** As a wallet is asked to sign it. */
+export const TRANSFER_TYPES = {
+  TransferWithAuthorization: [
+    { name: "from", type: "address" },
+    { name: "to", type: "address" },
+    { name: "value", type: "uint256" },
+    { name: "validAfter", type: "uint256" },
+    { name: "validBefore", type: "uint256" },
+    { name: "nonce", type: "bytes32" },
+  ],
+};
+const FIELDS = TRANSFER_TYPES.TransferWithAuthorization.map(({ name, type }) => `${type} ${name}`);
+const TYPE_HASH = keccak(Buffer.from(`TransferWithAuthorization(${FIELDS.join(",")})`));
 const CANCEL = [
   { name: "authorizer", type: "address" },
   { name: "nonce", type: "bytes32" },

@@ -38,9 +38,12 @@ export class ApiError extends Error {
     return this.code === "unreachable" || /^http_50[234]$/.test(this.code);
   }
 
-  /** The server was not reached or cannot serve right now, so a retry makes sense. */
+  /**
+   * The server was not reached or cannot serve right now, so a retry makes sense. Its own 502 and 504 are answers: about an
+   * upstream, or that an outcome is not known.
+   */
   get isOutage(): boolean {
-    return this.code === "unreachable" || this.status === 503 || this.status === 502;
+    return this.isUnreachable || this.status === 503;
   }
 }
 
