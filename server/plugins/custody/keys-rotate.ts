@@ -11,7 +11,7 @@
 import { realpathSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
-import { createPool } from "../../infra/db/pool.ts";
+import { createPool, TIMEOUTS } from "../../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../../infra/db/prisma.ts";
 import { actAsOperator } from "../audit/operators.ts";
 import { ConfigError, loadConfig } from "../../config.ts";
@@ -34,6 +34,8 @@ async function main(): Promise<void> {
       "keys:rotate needs DATABASE_URL and MASTER_KEYS, as the replicas have them",
     ]);
   const pool = createPool(config.databaseUrl, {
+    // A batch waits for the KMS, which may throttle.
+    timeouts: TIMEOUTS.jobs,
     maxConnections: 2,
     applicationName: "purser-keys-rotate",
   });
