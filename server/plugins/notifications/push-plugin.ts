@@ -75,10 +75,10 @@ export async function push(app: FastifyInstance): Promise<Lookout | undefined> {
     else for (const event of events) if (!(await send(device, messageOf(event), [event.id]))) break;
     await releaseDevice(app.pool, device.id);
   };
-  let isStopping = false;
+  const stopping = new AbortController();
   const drain = async (): Promise<void> => {
     const endsAtMs = performance.now() + RUN_MS;
-    while (!isStopping && performance.now() < endsAtMs) {
+    while (!stopping.signal.aborted && performance.now() < endsAtMs) {
       const devices = await claimDevices(app.pool, TOGETHER);
       if (devices.length === 0) return;
       await Promise.all(
@@ -95,7 +95,7 @@ export async function push(app: FastifyInstance): Promise<Lookout | undefined> {
   const run = (): Promise<void> => (running ??= drain().finally(() => (running = undefined)));
   app.decorate("sendPushes", run);
   app.addHook("preClose", async () => {
-    isStopping = true;
+    stopping.abort();
     await running?.catch(() => undefined);
   });
   app.jobs.addTask(TASK, run, { queue: "thirdParties", cron: "* * * * *", atStart: true });

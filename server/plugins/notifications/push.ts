@@ -83,9 +83,7 @@ export function requestOf(
   return {
     url: endpoint,
     method,
-    headers: Object.fromEntries(
-      Object.entries(headers).map(([name, value]) => [name.toLowerCase(), String(value)]),
-    ),
+    headers,
     body,
     maxBytes: MAX_ANSWER_BYTES,
     isPartialWanted: true,
