@@ -205,7 +205,8 @@ t.test("notifications in the app", async (t) => {
       "SELECT purser_notify(owner_id, 'listing.flagged', NULL, 'lst_x', '{}') FROM agents WHERE id = $1",
       [agent.id],
     );
-    await page.getByRole("link", { name: /^Notifications\s*1 unread/ }).waitFor();
+    const bell = page.getByRole("link", { name: /^Notifications/ });
+    await bell.filter({ hasText: "1 unread" }).waitFor();
     await page.getByText("One of your listings was flagged (unread)").waitFor();
   });
 
@@ -214,7 +215,7 @@ t.test("notifications in the app", async (t) => {
       "UPDATE webhooks SET failures = 3, failing_since = now() - interval '2 hours'",
     );
     await page.reload();
-    await page.getByText(/^Webhook .* has failed since 2 hours ago/).waitFor();
+    await page.getByText(/^Webhook .* has failed since/).waitFor();
     await page.getByRole("link", { name: /Some messages could not be sent/ }).waitFor();
     await picture(page, "failing", true);
     await database.pool.query("UPDATE webhooks SET failures = 0, failing_since = NULL");
