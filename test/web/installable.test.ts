@@ -1,6 +1,6 @@
 // Goal: on a phone the app can be installed, says when it is not connected, shows pushed messages that open the right page, and
 // is never stuck on an old build; its service worker keeps no answer of the API and decides nothing.
-import { createServer } from "node:http";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import type { AddressInfo } from "node:net";
@@ -119,10 +119,10 @@ t.test("the app on a phone", async (t) => {
   await page.getByText("Notify me on this device").waitFor();
   const cdp = await context.newCDPSession(page);
   const step = stepsOf(t);
-  let deliver = async (_: string): Promise<void> => undefined;
   const [worker = await context.waitForEvent("serviceworker")] = context.serviceWorkers();
   await ready(page);
   await keepShown(worker);
+  const deliver = await deliverTo(cdp, baseUrl);
 
   await step("it can be installed", async (t) => {
     const { errors, data } = await cdp.send("Page.getAppManifest");
@@ -210,7 +210,6 @@ t.test("the app on a phone", async (t) => {
     "switched on, a message arrives encrypted, is shown, and opens its page",
     async (t) => {
       await page.goto(`${baseUrl}/notifications/devices`);
-      deliver = await deliverTo(cdp, baseUrl);
       await picture(page, "devices-off", true);
       await page.getByLabel("Notify me on this device").click();
       await page.getByText("This device", { exact: true }).waitFor();
@@ -269,7 +268,7 @@ t.test("the app on a phone", async (t) => {
 t.test("a new build is shown at once, and its service worker replaces the old one", async (t) => {
   const world = await webWorld(t);
   let isNew = false;
-  const proxy = createServer(async (request, response) => {
+  const pass = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     const answer = await fetch(world.baseUrl + (request.url ?? "/"));
     let body = Buffer.from(await answer.arrayBuffer());
     if (isNew && request.url === "/sw.js")
@@ -281,7 +280,11 @@ t.test("a new build is shown at once, and its service worker replaces the old on
       "cache-control": answer.headers.get("cache-control") ?? "",
     });
     response.end(body);
-  }).listen(0, "127.0.0.1");
+  };
+  const proxy = createServer((request, response) => void pass(request, response)).listen(
+    0,
+    "127.0.0.1",
+  );
   await once(proxy, "listening");
   t.teardown(() => {
     proxy.closeAllConnections();

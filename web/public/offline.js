@@ -11,5 +11,5 @@ async function look() {
   }
 }
 
-window.addEventListener("online", look);
-setInterval(look, EVERY_MS);
+window.addEventListener("online", () => void look());
+setInterval(() => void look(), EVERY_MS);
