@@ -99,7 +99,7 @@ ${Object.entries(NOTIFICATION_MEANINGS)
 
 Messages about what moved no money, and \`agent.funded\`, are limited to 200 an hour for each type and agent. Corrections are not limited.
 \`GET /api/notifications\` and the app list the messages of the last 30 days, with \`title\`, \`detail\`, \`readAt\` and the number of unread ones; \`POST /api/notifications/read\` marks
-them. They are recorded without a webhook or an e-mail address too, then at most 50 an hour for each type and agent; only \`payment.settled\` and \`settlement.settled\` are not, because the payments list them; a correction is recorded always.
+them. They are recorded whether or not a webhook, an e-mail address or a device is set up.
 `;
 
 const commandLine = (): string => `# Command line

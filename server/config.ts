@@ -241,6 +241,8 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     trustProxy: env.TRUST_PROXY,
     /** Undefined: no e-mail is sent. */
     mail: env.SMTP_URL && env.MAIL_FROM && { ...env.SMTP_URL, from: env.MAIL_FROM },
+    /** Signs notifications to browsers. Undefined: none are sent. */
+    vapidKeys: env.VAPID_KEYS,
     /** Receives OTLP over HTTP, as JSON. Undefined: no traces, and the SDK is not loaded. */
     tracesUrl: isTracingOff(environment)
       ? undefined

@@ -266,6 +266,16 @@ export const ERRORS = {
     "No e-mail here",
     "This service is not set up to send e-mail (SMTP_URL). Use a webhook, or ask the operator.",
   ),
+  push_not_available: define(
+    409,
+    "No push here",
+    "This service is not set up to send notifications to devices (VAPID_KEYS). Use e-mail or a webhook, or ask the operator.",
+  ),
+  push_quota_exceeded: define(
+    409,
+    "Too many devices",
+    "Remove a device you no longer use, then retry.",
+  ),
   conflict: define(409, "Conflict", "The resource changed or exists already. Reload and retry."),
 
   request_timeout: define(

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { brotliCompressSync, constants, gzipSync } from "node:zlib";
@@ -16,7 +17,7 @@ function precompress(): Plugin {
     writeBundle({ dir = "dist" }) {
       for (const entry of readdirSync(dir, { recursive: true, withFileTypes: true })) {
         const path = join(entry.parentPath, entry.name);
-        if (!entry.isFile() || !/\.(js|css|html|svg)$/.test(entry.name)) continue;
+        if (!entry.isFile() || !/\.(js|css|html|svg|webmanifest)$/.test(entry.name)) continue;
         const content = readFileSync(path);
         if (content.length < MIN_BYTES) continue;
         writeFileSync(`${path}.gz`, gzipSync(content, { level: 9 }));
@@ -27,9 +28,28 @@ function precompress(): Plugin {
   };
 }
 
+/** The files that the service worker keeps, as web/public/sw.js names them. */
+const OFFLINE_FILES = ["offline.html", "offline.css", "offline.js", "favicon.svg"];
+
+/** A changed offline page is another service worker, which browsers then install. */
+function nameOfflinePage(): Plugin {
+  return {
+    name: "name-offline-page",
+    apply: "build",
+    writeBundle({ dir = "dist" }) {
+      const hash = createHash("sha256");
+      for (const file of OFFLINE_FILES) hash.update(readFileSync(join(dir, file)));
+      const worker = join(dir, "sw.js");
+      const text = readFileSync(worker, "utf8");
+      if (!text.includes("__OFFLINE__")) throw new Error("sw.js does not name its offline page");
+      writeFileSync(worker, text.replace("__OFFLINE__", hash.digest("hex").slice(0, 12)));
+    },
+  };
+}
+
 export default defineConfig({
   root: import.meta.dirname,
-  plugins: [react(), precompress()],
+  plugins: [react(), nameOfflinePage(), precompress()],
   // The workspace root holds React 18 for the test reporter; hoisted libraries must use ours.
   resolve: { dedupe: ["react", "react-dom"] },
   build: {

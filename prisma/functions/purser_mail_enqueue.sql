@@ -1,14 +1,10 @@
--- Puts a notification on the list for its owner's next mail, in the same transaction. Two types are urgent only in some cases:
--- a limit when it is reached (not at 80 %), and a sign-in from a new device.
+-- Puts a notification on the list for its owner's next mail, in the same transaction.
 CREATE FUNCTION purser_mail_enqueue() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO mail_waiting (owner_id, notification_id, urgent)
   SELECT e.owner_id, NEW.id, decision.urgent
     FROM email_addresses e,
-         LATERAL (SELECT NEW.type = ANY (e.urgent) AND CASE NEW.type
-           WHEN 'agent.limit_reached' THEN (NEW.data ->> 'percent')::numeric >= 100
-           WHEN 'session.created' THEN purser_is_new_device(NEW.owner_id, NEW.subject_id, NEW.data)
-           ELSE TRUE END AS urgent) AS decision
+         LATERAL (SELECT NEW.type = ANY (e.urgent) AND purser_is_urgent(NEW) AS urgent) AS decision
    WHERE e.owner_id = NEW.owner_id AND e.address IS NOT NULL AND e.stopped_at IS NULL
      AND (decision.urgent OR e.digest <> 'off');
   RETURN NULL;

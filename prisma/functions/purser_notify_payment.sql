@@ -44,11 +44,9 @@ BEGIN
   END IF;
   v_is_corrected := NEW.status = 'voided' OR EXISTS (
     SELECT 1 FROM settlements s WHERE s.chain_id = NEW.chain_id AND s.id = NEW.id AND s.corrected_at IS NOT NULL);
-  IF (NEW.status = 'settled' AND NEW.kind NOT IN ('incoming', 'withdrawal') AND NEW.delivered IS NOT FALSE
-      AND NOT v_is_corrected AND NOT purser_has_receivers(v_owner_id))
-     OR (NEW.status = 'voided' AND NEW.kind <> 'incoming'
-         AND NOT EXISTS (SELECT 1 FROM settlements s
-                          WHERE s.chain_id = NEW.chain_id AND s.id = NEW.id AND purser_was_settled(s))) THEN
+  IF NEW.status = 'voided' AND NEW.kind <> 'incoming'
+     AND NOT EXISTS (SELECT 1 FROM settlements s
+                      WHERE s.chain_id = NEW.chain_id AND s.id = NEW.id AND purser_was_settled(s)) THEN
     RETURN NULL;
   END IF;
   v_data := jsonb_strip_nulls(jsonb_build_object(

@@ -11,7 +11,6 @@ BEGIN
   END IF;
   FOR v_owner_id IN
     SELECT o.id FROM owners o WHERE o.address = NEW.to_address AND o.chain_id IN (0, NEW.chain_id)
-       AND (NEW.status <> 'settled' OR NEW.corrected_at IS NOT NULL OR purser_has_receivers(o.id))
   LOOP
     PERFORM purser_notify(v_owner_id, CASE NEW.status WHEN 'settled' THEN 'settlement.settled' ELSE 'settlement.failed' END,
       NULL, NEW.id, jsonb_strip_nulls(jsonb_build_object(

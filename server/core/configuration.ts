@@ -25,6 +25,7 @@ import {
   usdc,
   wholeNumber,
 } from "./setting.ts";
+import { readVapidKeys } from "./push-settings.ts";
 import { MAX_WORKERS } from "./worker-settings.ts";
 
 const SERVICE = {
@@ -319,6 +320,16 @@ const REPORTS = {
     meaning: "The sender of e-mails.",
     who: "an operator who sends e-mail.",
   }),
+  VAPID_KEYS: setting(
+    formed("public:private, as `npx web-push generate-vapid-keys` prints them", readVapidKeys),
+    {
+      secret: true,
+      usually: "none; locally generated",
+      meaning:
+        "The key pair that signs notifications to browsers and phones (web push). Unset, none are sent. Keep it: with another pair every device must be switched on again.",
+      who: "each deployment whose owners want notifications on their phones.",
+    },
+  ),
   OTEL_EXPORTER_OTLP_ENDPOINT: setting(
     formed("an http(s) URL", (text) =>
       /^https?:\/\/./.test(text) && URL.canParse(text) ? text.replace(/\/$/, "") : undefined,
@@ -341,7 +352,7 @@ export const SECTIONS = {
   "Agents and fetches": PAYMENTS,
   Facilitator: FACILITATOR,
   "Limits on requests": REQUESTS,
-  "E-mail and traces": REPORTS,
+  "E-mail, push and traces": REPORTS,
 };
 
 export const SETTINGS = Type.Object({

@@ -23,6 +23,7 @@ type IdPrefix =
   | "whk"
   | "dlv"
   | "eml"
+  | "psh"
   | "req";
 
 const ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz";

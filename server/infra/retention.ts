@@ -142,6 +142,8 @@ const rulesFor = (days: Retention): readonly Rule[] => [
   { what: "refusals", hours: days.statisticsDays * DAY, sql: rowsOf("merchant_refusals", "hour") },
   // Their creation and revocation stay in the owner's audit.
   { what: "keys", hours: days.statisticsDays * DAY, sql: rowsOf("merchant_keys", "revoked_at") },
+  // Of devices that could not be reached within a day.
+  { what: "pushes", hours: DAY, sql: rowsOf("push_waiting", "due_at") },
   { what: "paywallNotes", hours: 0, sql: rowsOf("paywall_notes", "until") },
   // Nominations count for a day; after that a refused URL may be announced again.
   {

@@ -74,6 +74,7 @@ export function hideConfigured(config: Config): Hide {
     ...config.masterKeys.flatMap(({ key }) => (key ? [Buffer.from(key).toString("base64")] : [])),
     ...config.facilitatorApiKeys,
     ...(config.mail?.secrets ?? []),
+    ...(config.vapidKeys === undefined ? [] : [config.vapidKeys.privateKey]),
     ...(config.metricsToken === undefined ? [] : [config.metricsToken]),
     ...secretsOfUrl(config.tracesUrl ?? ""),
     ...secretsOfHeaders(config.tracesHeaders),

@@ -3,6 +3,7 @@ import { mkdirSync, statSync } from "node:fs";
 import { open, rename, readFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { isRecord } from "../core/foreign-text.ts";
+import { newVapidKeys } from "../core/push-settings.ts";
 import { lockDataDir } from "./data-dir-lock.mjs";
 import { plainly, StartError } from "./start-error.ts";
 import { randomBytes } from "node:crypto";
@@ -68,6 +69,8 @@ const SecretsSchema = Type.Object({
   demoOwnerPrivateKey: PrivateKey,
   receiverAuthorizerKey: PrivateKey,
   channelKey: PrivateKey,
+  /** In the form of VAPID_KEYS. */
+  vapidKeys: Type.String({ minLength: 1 }),
 });
 
 export type Secrets = Static<typeof SecretsSchema>;
@@ -100,9 +103,10 @@ export async function loadSecrets(dataDir: string): Promise<Secrets> {
 const writeSecrets = (path: string, secrets: Secrets): Promise<void> =>
   writeFileAtomic(path, `${JSON.stringify(secrets, null, 2)}\n`, 0o600);
 
-const newerSecrets = (): Pick<Secrets, "receiverAuthorizerKey" | "channelKey"> => ({
+const newerSecrets = (): Pick<Secrets, "receiverAuthorizerKey" | "channelKey" | "vapidKeys"> => ({
   receiverAuthorizerKey: generatePrivateKey(),
   channelKey: generatePrivateKey(),
+  vapidKeys: newVapidKeys(),
 });
 
 function makeSecrets(): Secrets {

@@ -4,6 +4,7 @@ import { Client } from "pg";
 import { hexToBytes } from "viem";
 import { privateKeyToAddress } from "viem/accounts";
 import { LOCAL_CHAIN_ID, missingServices, type Config, type NetworkConfig } from "../config.ts";
+import { readVapidKeys } from "../core/push-settings.ts";
 import { startLocalChain, type LocalChain } from "./chain.ts";
 import { takeDataDir, loadSecrets, type Secrets } from "./data-dir.ts";
 import { startPostgres } from "./postgres.ts";
@@ -32,6 +33,7 @@ export interface LocalWorld {
   /** Signs for merchants with payment channels. */
   receiverAuthorizerKey: `0x${string}`;
   channelKey: `0x${string}`;
+  vapidKeys: string;
   /** See LocalChain.lostFromBlock. */
   lostFromBlock?: number;
   stop(): Promise<void>;
@@ -67,6 +69,7 @@ export async function startLocalWorld(options: LocalWorldOptions): Promise<Local
       demoOwnerPrivateKey: secrets.demoOwnerPrivateKey,
       receiverAuthorizerKey: secrets.receiverAuthorizerKey,
       channelKey: secrets.channelKey,
+      vapidKeys: secrets.vapidKeys,
       stop,
     };
   } catch (error) {
@@ -180,6 +183,7 @@ export function withFacts(config: Config, world: WorldFacts): Config {
     receiverAuthorizerKey: config.receiverAuthorizerKey ?? hexToBytes(world.receiverAuthorizerKey),
     channelKeys:
       config.channelKeys.length > 0 ? config.channelKeys : [hexToBytes(world.channelKey)],
+    vapidKeys: config.vapidKeys ?? readVapidKeys(world.vapidKeys),
     masterKeys: keys.masterKeys,
     masterKeyActive: keys.masterKeyActive,
     // Faucet and demo wallet exist only with play money.

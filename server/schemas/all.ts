@@ -20,6 +20,7 @@ export * from "./orders.ts";
 export * from "./overview.ts";
 export * from "./owners.ts";
 export * from "./payments.ts";
+export * from "./push.ts";
 export * from "./recovery.ts";
 export * from "./withdrawals.ts";
 export * from "./x402-fetch.ts";

@@ -54,6 +54,7 @@ export const Email = Type.Object({
     OneOf(["unsubscribed", "refused"]),
     "Why sending stopped: someone unsubscribed, or the server refused our mails for days. Set the address again to restart",
   ),
+  failingSince: Nullable(Timestamp, "Since when mails to this address fail; null: they work"),
   lastError: Described(Nullable(Type.String()), "The server's message for the last refused mail"),
 });
 export type Email = Static<typeof Email>;

@@ -115,6 +115,10 @@ export const Notification = Type.Object({
       "Facts beside the title, possibly empty; text from third parties is only in `data`",
     examples: ["To: 0x8ba1f109551bd432803012645ac136ddd64dba72"],
   }),
+  path: Type.String({
+    description: "The page of the web app where something can be done about it",
+    examples: ["/agents/agt_01kc0r5f3x8q2v7n4m6t9w0yzb"],
+  }),
   readAt: Nullable(
     Timestamp,
     "Null: unread. What the owner did, and payments as usual, are read from the start",
@@ -124,13 +128,26 @@ export type Notification = Static<typeof Notification>;
 export const UnreadCount = Type.Object({
   unread: Type.Integer({ description: "How many are unread, counted up to 1,000" }),
 });
+/** A way out of the app that failed since its last success. */
+export const FailingChannel = Type.Object({
+  channel: OneOf(["webhook", "email", "push"]),
+  id: Nullable(Id, "Of the webhook or the device"),
+  name: Type.String({ description: "The URL, the address, or the device's label" }),
+  since: Timestamp,
+  error: Type.String({ description: "The last error" }),
+});
+export type FailingChannel = Static<typeof FailingChannel>;
 export const NotificationPage = Type.Object({
   ...Page(Notification).properties,
   ...UnreadCount.properties,
+  failing: Type.Array(FailingChannel, {
+    description: "Where notifications could not be sent since the last success",
+  }),
 });
 export const NotificationQuery = Strict({
   ...pageQuery,
   type: Type.Optional(OneOf(NOTIFICATION_TYPES, "Only of this type")),
+  agentId: Type.Optional(Described(Id, "Only of this agent")),
   unread: Type.Optional(Flag),
 });
 export const ReadNotificationsBody = Strict({
@@ -138,8 +155,11 @@ export const ReadNotificationsBody = Strict({
     Type.Array(Id, {
       minItems: 1,
       maxItems: 100,
-      description: "Without them: all that exist now",
+      description: "Without `ids` and `before`: all that exist now",
     }),
+  ),
+  before: Type.Optional(
+    Described(Timestamp, "Only those of this time or earlier: newer ones were not seen yet"),
   ),
 });
 
@@ -168,6 +188,7 @@ export const Webhook = Type.Object({
     "paused: by you. disabled: by Purser, because it failed for too long or returned 410. Both get no deliveries",
   ),
   disabledReason: Nullable(Type.String()),
+  failingSince: Nullable(Timestamp, "Since when every delivery failed; null: it works"),
   createdAt: Timestamp,
   secretHint: Type.String({ description: "The secret's last characters", examples: ["…x9Qk"] }),
   previousSecretUntil: Nullable(

@@ -289,6 +289,7 @@ function walk(document: OpenApi): [string, Schema][] {
 
 /** Add a line for a new operation; never change or remove one. */
 const FROZEN = [
+  "addPushDevice",
   "agentFetch",
   "agentSpend",
   "allowConnection",
@@ -361,6 +362,7 @@ const FROZEN = [
   "listNotifications",
   "listOpenAiTools",
   "listPayments",
+  "listPushDevices",
   "listSessions",
   "listWebhookDeliveries",
   "listWebhooks",
@@ -373,6 +375,7 @@ const FROZEN = [
   "readNotifications",
   "refundSettlement",
   "removeEmail",
+  "removePushDevice",
   "replaceAllowlist",
   "requestFaucet",
   "resendWebhookDelivery",
@@ -387,6 +390,7 @@ const FROZEN = [
   "signIn",
   "signOut",
   "streamEvents",
+  "testPushDevice",
   "testWebhook",
   "tryFetch",
   "unsubscribeEmail",

@@ -47,6 +47,8 @@ export interface PageOptions {
   height?: number;
   colorScheme?: "light" | "dark";
   reducedMotion?: "reduce" | "no-preference";
+  /** Without it no service worker runs, so that a test sees and can answer every request. */
+  serviceWorkers?: "allow" | "block";
 }
 
 export interface WatchedPage {
@@ -66,6 +68,7 @@ export async function openPage(
     colorScheme: options.colorScheme ?? "light",
     reducedMotion: options.reducedMotion ?? "no-preference",
     acceptDownloads: true,
+    serviceWorkers: options.serviceWorkers ?? "block",
   });
   t.teardown(() => context.close().catch(() => {}));
   const page = await context.newPage();

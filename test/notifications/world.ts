@@ -11,6 +11,7 @@ export interface Received {
   path: string;
   headers: Record<string, string>;
   body: string;
+  raw: Buffer;
 }
 
 interface Target {
@@ -37,6 +38,7 @@ export async function startTarget(t: Pick<Test, "teardown">): Promise<Target> {
         path,
         headers: request.headers as Record<string, string>,
         body: Buffer.concat(parts).toString(),
+        raw: Buffer.concat(parts),
       });
       const how = answers.get(path);
       if (how) how(request, response);

@@ -15,6 +15,7 @@ export interface Subjects {
   approvalId: string;
   webhookId: string;
   deliveryId: string;
+  deviceId: string;
   consentId: string;
   connectionId: string;
   settlementId: string;
@@ -140,6 +141,13 @@ export const ROUTES: Record<string, RouteRow> = {
   "POST /api/approvals/:id/decline": OWNED("200"),
   "GET /api/notifications": OWNER("200"),
   "POST /api/notifications/read": OWNER("200", {}),
+  "GET /api/notifications/push": OWNER("200"),
+  "POST /api/notifications/push": OWNER("409 push_not_available", {
+    endpoint: "https://push.example/1",
+    keys: { p256dh: "B".repeat(87), auth: "B".repeat(22) },
+  }),
+  "DELETE /api/notifications/push/:id": OWNED("200"),
+  "POST /api/notifications/push/:id/test": OWNED("409 push_not_available"),
   "GET /api/webhooks": OWNER("200"),
   "POST /api/webhooks": OWNER("201", { url: "https://example.com/hook", types: ["*"] }),
   "PATCH /api/webhooks/:id": OWNED("200", { description: "mine" }),

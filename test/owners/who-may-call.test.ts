@@ -167,13 +167,15 @@ async function request(
           ? subjects.approvalId
           : row.url.startsWith("/api/webhooks")
             ? subjects.webhookId
-            : row.url.startsWith("/api/oauth/requests")
-              ? subjects.consentId
-              : row.url.startsWith("/api/merchant/settlements")
-                ? subjects.settlementId
-                : row.url.startsWith("/api/merchant/keys")
-                  ? subjects.merchantKeyId
-                  : subjects.agentId;
+            : row.url.startsWith("/api/notifications/push")
+              ? subjects.deviceId
+              : row.url.startsWith("/api/oauth/requests")
+                ? subjects.consentId
+                : row.url.startsWith("/api/merchant/settlements")
+                  ? subjects.settlementId
+                  : row.url.startsWith("/api/merchant/keys")
+                    ? subjects.merchantKeyId
+                    : subjects.agentId;
   const path = row.url
     .replace(":channelId", `0x${"1".repeat(64)}`)
     .replace(":paymentId", subjects.paymentId)
@@ -264,6 +266,12 @@ async function makeSubjects(
   );
   const { webhookId, deliveryId } = await ofWebhook(world, address);
   const ofConsent = async () => (await requestConsent(world, owner, await register(world))).id;
+  const deviceId = newId("psh");
+  await database.pool.query(
+    `INSERT INTO push_devices (id, owner_id, session_id, endpoint, endpoint_hash, p256dh, auth, label, types)
+     SELECT $1, o.id, '', 'https://push.example/', $2, '', '', 'a', '{key.created}' FROM owners o WHERE o.address = $3`,
+    [deviceId, randomBytes(32), address],
+  );
   const settlementId = newId("pay");
   const merchantKeyId = newId("mky");
   if (url.startsWith("/api/merchant/")) {
@@ -300,6 +308,7 @@ async function makeSubjects(
     approvalId,
     webhookId,
     deliveryId,
+    deviceId,
     listingId,
     walletAddress: agent.walletAddress,
   };

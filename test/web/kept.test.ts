@@ -55,7 +55,7 @@ t.test("what a person expects to stay", async (t) => {
       await refusal.waitFor();
       await page.getByText("research-agent was created").waitFor();
       await picture(page, "notifications-unread");
-      await page.getByLabel("Show").selectOption({ label: "Unread" });
+      await page.getByLabel("Unread only").check();
       await page.getByText("research-agent was created").waitFor({ state: "detached" });
       await refusal.click();
       await page.getByRole("dialog").getByText("Decision").waitFor();

@@ -182,9 +182,46 @@ t.test("notifications in the app", async (t) => {
     await page.getByText("research-agent requests approval for 1.25 USDC").waitFor();
     await until(() => deliveries.some(({ body }) => body.includes('"payment.settled"')), 20_000);
     await picture(page, "happened", true);
-    await page.getByLabel("Show").selectOption({ label: "Payment refused" });
+    await page.getByLabel("Kind").selectOption({ label: "Payment refused" });
     await page.getByText("A payment of 1.00 USDC by research-agent was refused").first().waitFor();
     t.equal(await page.getByText("research-agent paid").count(), 0);
+    await page.getByLabel("Kind").selectOption({ label: "Every kind" });
+    await page.getByLabel("Agent", { exact: true }).selectOption({ label: "research-agent" });
+    await page.getByText("research-agent paid 2.50 USDC").waitFor();
+    t.equal(await page.getByText("New sign-in with your wallet").count(), 0, "of no agent");
+    await page.getByLabel("Unread only").check();
+    await page.getByText("research-agent requests approval for 1.25 USDC").waitFor();
+    await page.getByText("research-agent paid").waitFor({ state: "detached" });
+    await picture(page, "filtered", true);
+    await page.getByLabel("Unread only").uncheck();
+    await page.getByLabel("Agent", { exact: true }).selectOption({ label: "Every agent" });
+  });
+
+  await step("an event appears in the bell without a reload", async () => {
+    await page.getByRole("button", { name: "Mark all as read" }).click();
+    await page.getByRole("link", { name: "Notifications", exact: true }).waitFor();
+    // The app looks again every half minute; the event stream is faster.
+    await database.pool.query(
+      "SELECT purser_notify(owner_id, 'listing.flagged', NULL, 'lst_x', '{}') FROM agents WHERE id = $1",
+      [agent.id],
+    );
+    const bell = page.getByRole("link", { name: /^Notifications/ });
+    await bell.filter({ hasText: "1 unread" }).waitFor();
+    await page.getByText("One of your listings was flagged (unread)").waitFor();
+  });
+
+  await step("a way out that fails is named on the page and marked on the bell", async () => {
+    await database.pool.query(
+      "UPDATE webhooks SET failures = 3, failing_since = now() - interval '2 hours'",
+    );
+    await page.reload();
+    await page.getByText(/^Webhook .* has failed since/).waitFor();
+    await page.getByRole("link", { name: /Some messages could not be sent/ }).waitFor();
+    await picture(page, "failing", true);
+    await database.pool.query("UPDATE webhooks SET failures = 0, failing_since = NULL");
+    await page.reload();
+    await page.getByText("One of your listings was flagged").waitFor();
+    await page.getByText(/has failed since/).waitFor({ state: "detached" });
   });
 
   let pause = "";

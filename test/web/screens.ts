@@ -267,6 +267,11 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     },
     { name: "notifications", path: "/notifications", ready: "research-agent paid" },
     {
+      name: "notifications-devices",
+      path: "/notifications/devices",
+      ready: /Notify me on this device|are blocked|not set up to send messages/,
+    },
+    {
       name: "notifications-email",
       path: "/notifications/email",
       ready: /Immediate alerts|not set up to send/,

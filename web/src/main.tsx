@@ -7,6 +7,7 @@ import "./styles/components.css";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { App } from "./app/App.tsx";
+import { startServiceWorker } from "./lib/push.ts";
 
 const root = document.getElementById("root");
 if (!root) throw new Error("index.html has no #root");
@@ -15,3 +16,6 @@ createRoot(root).render(
     <App />
   </StrictMode>,
 );
+
+// After the first screen, which needs the network more.
+window.addEventListener("load", () => void startServiceWorker());

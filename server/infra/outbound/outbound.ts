@@ -24,7 +24,7 @@ export interface OutboundRequest {
   url: string | URL;
   method?: string;
   headers?: Record<string, string>;
-  body?: string;
+  body?: string | Uint8Array;
   /** The time for everything: lookup, connection, headers and the last byte of the body. */
   timeoutMs?: number;
   maxBytes?: number;

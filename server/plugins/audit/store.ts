@@ -65,6 +65,9 @@ export type AuditAction =
   | "email.confirmed"
   | "email.removed"
   | "email.stopped"
+  | "push.added"
+  /** Also written by purser_push_stop. */
+  | "push.removed"
   | "withdrawal.ordered"
   /** Written by purser_withdrawal_audit. */
   | "withdrawal.settled"

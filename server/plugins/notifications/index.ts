@@ -1,4 +1,4 @@
-/** Notifications: webhooks (docs/how-to/receive-webhooks.md), e-mail, and the jobs that deliver them. */
+/** Notifications: the app's list, webhooks (docs/how-to/receive-webhooks.md), e-mail, web push, and the jobs that deliver them. */
 import type { FastifyInstance } from "fastify";
 import fp from "fastify-plugin";
 import { Counter } from "prom-client";
@@ -16,6 +16,7 @@ import {
   sweepDeleted,
 } from "./deliveries-store.ts";
 import { mail } from "./mail-plugin.ts";
+import { push, type Lookout } from "./push-plugin.ts";
 import routes from "./routes.ts";
 import { Webhooks } from "./webhooks.ts";
 
@@ -83,7 +84,6 @@ export default fp(
       },
       { cron: "* * * * *", atStart: true },
     );
-    lookForNews(app, deliveries);
     registerGauges(app.metrics, {
       labelNames: [],
       rows: async () => [{ labels: {}, ...(await readBacklog(app.pool)) }],
@@ -100,23 +100,29 @@ export default fp(
     });
     await app.register(routes, { webhooks });
     await mail(app);
+    const pushes = await push(app);
+    lookForNews(app, [
+      // A delivery that is due and not claimed means that no process delivers, or that it is busy.
+      { task: TASK, isDue: async () => !deliveries.isDraining && (await isAnyDue(app.pool)) },
+      ...(pushes ? [pushes] : []),
+    ]);
   },
   { name: "notifications" },
 );
 
-/**
- * A delivery that is due and not claimed means that no process delivers, or that it is busy: then this replica helps.
- */
-function lookForNews(app: FastifyInstance, deliveries: Deliveries): void {
+/** Messages that are due and that nobody sends: then this replica helps. */
+function lookForNews(app: FastifyInstance, lookouts: readonly Lookout[]): void {
   let isLooking = false;
   const look = async (): Promise<void> => {
-    if (isLooking || deliveries.isDraining) return;
+    if (isLooking) return;
     isLooking = true;
     try {
-      if (await isAnyDue(app.pool)) await app.jobs.enqueue(TASK, {}, { jobKey: TASK });
+      for (const lookout of lookouts)
+        if (await lookout.isDue())
+          await app.jobs.enqueue(lookout.task, {}, { jobKey: lookout.task });
     } catch (error) {
       // The job retries every minute.
-      app.log.debug({ err: error }, "could not read webhook deliveries");
+      app.log.debug({ err: error }, "could not read due notifications");
     } finally {
       isLooking = false;
     }

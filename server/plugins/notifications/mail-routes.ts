@@ -126,6 +126,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       digest: row?.digest ?? "daily",
       urgent: row?.urgent ?? [...URGENT_BY_DEFAULT],
       stopped: row?.stoppedReason ?? null,
+      failingSince: row?.failingSince?.toISOString() ?? null,
       lastError: row?.lastError ?? null,
     };
   }

@@ -2,7 +2,6 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyRequest } from "fastify";
 import { Type } from "typebox";
-import { plainWords } from "../../core/foreign-text.ts";
 import { readPage, toPage } from "../../core/paging.ts";
 import { IdParams } from "../../schemas/common.ts";
 import {
@@ -24,14 +23,16 @@ import {
 } from "../../schemas/notifications.ts";
 import { Done } from "../../schemas/owners.ts";
 import { acceptEmptyJson } from "../http/index.ts";
-import { AN_AGENT, detailOf, headline, withCents } from "./sentences.ts";
+import { readTime } from "../payments/history.ts";
+import { failingChannels } from "./failing.ts";
+import { describe } from "./sentences.ts";
 import { countUnread, listDeliveries, listNotifications, markRead } from "./store.ts";
 import { viewDelivery, type Caller, type Webhooks } from "./webhooks.ts";
 
 const OneWebhook = Type.Object({ webhook: Webhook });
 const OneDelivery = Type.Object({ delivery: WebhookDelivery });
 
-const callerOf = ({ owner, id }: FastifyRequest): Caller => ({
+export const callerOf = ({ owner, id }: FastifyRequest): Caller => ({
   ownerId: owner.id,
   actor: (owner.second ?? owner).address,
   requestId: id,
@@ -51,7 +52,7 @@ const routes: FastifyPluginAsyncTypebox<{ webhooks: Webhooks }> = async (app, { 
         operationId: "listNotifications",
         summary: "The owner's notifications, newest first",
         description:
-          "Recorded whether or not a webhook or an e-mail address is set up. Payments as usual (`payment.settled`, `settlement.settled`) only if one subscribed to them when they happened. Kept for 30 days.",
+          "Every event is recorded, whether or not a webhook, an e-mail address or a device is set up. Kept for 30 days.",
         querystring: NotificationQuery,
         response: { 200: NotificationPage },
       },
@@ -61,13 +62,17 @@ const routes: FastifyPluginAsyncTypebox<{ webhooks: Webhooks }> = async (app, { 
       const of = {
         ownerId: owner.id,
         ...(query.type !== undefined && { type: query.type }),
+        ...(query.agentId !== undefined && { agentId: query.agentId }),
         ...(query.unread !== undefined && {
           readAt: query.unread === "true" ? null : { not: null },
         }),
       };
       const rows = await listNotifications(app.prisma, of, page);
-      const unread = await countUnread(app.prisma, owner.id);
-      return { ...toPage(rows, page.limit, viewNotification), unread };
+      const [unread, failing] = await Promise.all([
+        countUnread(app.prisma, owner.id),
+        failingChannels(app.prisma, owner.id),
+      ]);
+      return { ...toPage(rows, page.limit, viewNotification), unread, failing };
     },
   );
 
@@ -84,7 +89,8 @@ const routes: FastifyPluginAsyncTypebox<{ webhooks: Webhooks }> = async (app, { 
       },
     },
     async ({ owner, body }) => {
-      await markRead(app.prisma, { ownerId: owner.id, ids: body.ids });
+      const before = readTime(body.before, "body.before");
+      await markRead(app.prisma, { ownerId: owner.id, ids: body.ids, before });
       return { unread: await countUnread(app.prisma, owner.id) };
     },
   );
@@ -239,14 +245,14 @@ const routes: FastifyPluginAsyncTypebox<{ webhooks: Webhooks }> = async (app, { 
 };
 
 const DEFAULT_GRACE_HOURS = 24;
-const MAX_NAME = 80;
 
 type Row = Awaited<ReturnType<typeof listNotifications>>[number];
 
-function viewNotification({ id, type, agentId, subjectId, ...row }: Row): Notification {
+function viewNotification({ id, type, agentId, subjectId, agentName, ...row }: Row): Notification {
   const data = row.data as Record<string, unknown>;
   const createdAt = row.createdAt.toISOString();
   return {
+    ...describe({ type, data, agentId, subjectId, agentName }),
     id,
     type,
     agentId,
@@ -254,8 +260,6 @@ function viewNotification({ id, type, agentId, subjectId, ...row }: Row): Notifi
     data,
     createdAt,
     at: createdAt,
-    title: headline({ type, data }, plainWords(row.agentName, MAX_NAME) || AN_AGENT, withCents),
-    detail: detailOf({ type, data }),
     readAt: row.readAt?.toISOString() ?? null,
   };
 }

@@ -1,5 +1,5 @@
-/** One sentence of ours for each event, for mails and for the app. */
-import { isRecord } from "../../core/foreign-text.ts";
+/** The text and the place in the app of each event, written once for the app, mails and push messages. */
+import { isRecord, plainWords } from "../../core/foreign-text.ts";
 
 interface Event {
   type: string;
@@ -105,3 +105,40 @@ export const detailOf = ({ type, data }: Event): string =>
     .filter(([, value]) => value !== "?")
     .map(([what, value]) => `${what}: ${value}`)
     .join(" · ");
+
+const MAX_NAME = 80;
+
+export interface Notified extends Event {
+  agentId: string | null;
+  subjectId: string;
+  agentName: string | undefined;
+}
+
+/** What the app and a push message show of a notification, and the page that it opens. */
+export const describe = (event: Notified): { title: string; detail: string; path: string } => ({
+  title: headline(event, plainWords(event.agentName, MAX_NAME) || AN_AGENT, withCents),
+  detail: detailOf(event),
+  path: placeOf(event),
+});
+
+/** The page where something can be done. It shows; nothing is decided by opening it. */
+export function placeOf({
+  type,
+  agentId,
+  subjectId,
+}: Pick<Notified, "type" | "agentId" | "subjectId">): string {
+  const subject = encodeURIComponent(subjectId);
+  if (type.startsWith("approval.")) return `/approvals?approval=${subject}`;
+  if (type === "session.created") return "/settings";
+  if (type.startsWith("webhook.")) return `/notifications/webhooks?webhook=${subject}`;
+  if (type === "listing.flagged") return `/marketplace/${subject}`;
+  if (type.startsWith("settlement.")) return `/merchant?settlement=${subject}`;
+  if (type.startsWith("refund.")) return "/merchant";
+  if (agentId === null) return "/settings";
+  const agent = `/agents/${encodeURIComponent(agentId)}`;
+  if (/^payment\.|^withdrawal\.settled$|^agent\.funded$/.test(type))
+    return `${agent}?payment=${subject}`;
+  if (type.startsWith("key.")) return `${agent}/keys`;
+  if (type.startsWith("channel.")) return `${agent}/channels`;
+  return type === "policy.changed" ? `${agent}/rules` : agent;
+}

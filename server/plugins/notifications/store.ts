@@ -21,7 +21,7 @@ const listed = <Row extends { id: string; createdAt: Date }>(rows: readonly Row[
 /** With the names of their agents, as far as these are still the owner's. */
 export async function listNotifications(
   db: Db,
-  of: { ownerId: string; type?: string; readAt?: null | { not: null } },
+  of: { ownerId: string; type?: string; agentId?: string; readAt?: null | { not: null } },
   page: PageRequest,
 ): Promise<Listed<Prisma.NotificationGetPayload<object> & { agentName: string | undefined }>[]> {
   const rows = await readKeyset(page, (where, order) =>
@@ -41,13 +41,23 @@ export async function countUnread(db: Db, ownerId: string): Promise<number> {
   return db.notification.count({ where: { ownerId, readAt: null }, take: MOST_UNREAD });
 }
 
-/** Without ids: all that exist now. */
+/** Without ids and `before`: all that exist now. */
 export async function markRead(
   db: Db,
-  { ownerId, ids }: { ownerId: string; ids: string[] | undefined },
+  {
+    ownerId,
+    ids,
+    before,
+  }: { ownerId: string; ids?: string[] | undefined; before?: Date | undefined },
 ): Promise<void> {
   await db.notification.updateMany({
-    where: { ownerId, readAt: null, ...(ids && { id: { in: ids } }) },
+    where: {
+      ownerId,
+      readAt: null,
+      ...(ids && { id: { in: ids } }),
+      // The app knows milliseconds, the rows have microseconds.
+      ...(before && { createdAt: { lt: new Date(before.getTime() + 1) } }),
+    },
     data: { readAt: await databaseNow(db) },
   });
 }

@@ -248,6 +248,7 @@ const viewWebhook = (row: WebhookRow, now: Date): Webhook => ({
   description: row.description,
   status: row.status,
   disabledReason: row.disabledReason,
+  failingSince: row.failingSince?.toISOString() ?? null,
   createdAt: row.createdAt.toISOString(),
   secretHint: row.secretHint,
   previousSecretUntil:

@@ -1,4 +1,4 @@
-import type { ReactNode } from "react";
+import { type ReactNode, useEffect } from "react";
 import { Link, NavLink, Outlet, ScrollRestoration } from "react-router";
 import {
   AgentsIcon,
@@ -11,7 +11,8 @@ import {
 import { Logo } from "../components/Logo.tsx";
 import { ApprovalsLink } from "../features/approvals/ApprovalsLink.tsx";
 import { NotificationsLink } from "../features/notifications/NotificationsLink.tsx";
-import { useSession } from "../shared/session/session-context.ts";
+import { renewPush } from "../lib/push.ts";
+import { useOwner, useSession } from "../shared/session/session-context.ts";
 import { AccountGuard, SessionGate } from "../shared/session/SessionGate.tsx";
 import { SessionProvider } from "../shared/session/SessionProvider.tsx";
 import { SignInButton } from "../shared/session/SignInButton.tsx";
@@ -36,11 +37,22 @@ export const OwnerArea = (): ReactNode => (
     <Shell isPrivate>
       <SessionGate>
         <LiveUpdates />
+        <RenewPush />
         <Outlet />
       </SessionGate>
     </Shell>
   </SessionProvider>
 );
+
+/** A device that was switched on stays on after a new sign-in. */
+function RenewPush(): null {
+  const { address } = useOwner();
+  useEffect(() => {
+    // Offline, or refused: the devices' page shows what is missing.
+    void renewPush(address).catch(() => undefined);
+  }, [address]);
+  return null;
+}
 
 export const PublicArea = (): ReactNode => (
   <SessionProvider isPrivate={false}>

@@ -7,6 +7,7 @@ type LiveEvent =
   | { type: "payment"; payment: Payment }
   | { type: "agent"; agentId: string }
   | { type: "approval"; approvalId: string }
+  | { type: "notification" }
   | { type: "session" };
 type LiveState = "closed" | "connecting" | "open";
 
@@ -68,6 +69,9 @@ export function openLive(onReconnect: () => void): () => void {
         const { approvalId } = dataOf(event) as { approvalId: string };
         notify({ type: "approval", approvalId });
       });
+    source.addEventListener("notification", () => {
+      notify({ type: "notification" });
+    });
     source.addEventListener("session", () => {
       notify({ type: "session" });
     });

@@ -1,8 +1,12 @@
+import { useInfiniteQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { useParams } from "react-router";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { Tabs } from "../../components/Tabs.tsx";
+import { agentsQuery } from "../../features/agents/api.ts";
+import { Devices } from "../../features/notifications/Devices.tsx";
 import { EmailSettings } from "../../features/notifications/EmailSettings.tsx";
+import { Failing } from "../../features/notifications/Failing.tsx";
 import { ConfirmEmail } from "../../features/notifications/LinkActions.tsx";
 import { NotificationHistory } from "../../features/notifications/NotificationHistory.tsx";
 import { Webhooks } from "../../features/notifications/Webhooks.tsx";
@@ -12,7 +16,8 @@ import NotFoundScreen from "./not-found.tsx";
 export default function NotificationsScreen(): ReactNode {
   const { part } = useParams();
   const isRecovery = useIsRecovery();
-  if (part !== undefined && part !== "email" && part !== "webhooks") return <NotFoundScreen />;
+  const agents = useInfiniteQuery(agentsQuery()).data ?? [];
+  if (part !== undefined && !/^(devices|email|webhooks)$/.test(part)) return <NotFoundScreen />;
   return (
     <>
       <PageHeader title="Notifications" lead="What happened to your agents, and what needs you." />
@@ -24,12 +29,19 @@ export default function NotificationsScreen(): ReactNode {
           ...(isRecovery
             ? []
             : [
+                { to: "/notifications/devices", label: "Devices" },
                 { to: "/notifications/email", label: "E-mail" },
                 { to: "/notifications/webhooks", label: "Webhooks" },
               ]),
         ]}
       >
-        {part === undefined && <NotificationHistory />}
+        <Failing />
+        {part === undefined && <NotificationHistory agents={agents} />}
+        {part === "devices" && (
+          <OwnerOnly isScreen>
+            <Devices />
+          </OwnerOnly>
+        )}
         {part === "email" && (
           <OwnerOnly isScreen>
             <ConfirmEmail />

@@ -26,13 +26,16 @@ export default function SettingsScreen(): ReactNode {
         </Section>
         <Section
           title="Notifications"
-          hint="The app lists what happened. It can also be sent by e-mail or to a webhook."
+          hint="The app lists everything that happened. It can also be sent to your phone, by e-mail or to a webhook."
         >
           <Group>
             <Button component={Link} to="/notifications">
               History
             </Button>
             <OwnerOnly>
+              <Button component={Link} to="/notifications/devices">
+                Devices
+              </Button>
               <Button component={Link} to="/notifications/email">
                 E-mail
               </Button>

@@ -1,4 +1,4 @@
-import { Badge, EmptyState, Group, NativeSelect, Text } from "@mantine/core";
+import { Badge, Checkbox, EmptyState, Group, NativeSelect, Text } from "@mantine/core";
 import { useInfiniteQuery, useMutation, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
@@ -11,24 +11,37 @@ import { invalidate } from "../../lib/query-keys.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
 import type { Notification } from "../../lib/wire.ts";
 import { useIsRecovery } from "../../shared/session/OwnerOnly.tsx";
-import { markRead, notificationsQuery, UNREAD, unreadQuery } from "./api.ts";
+import { markRead, notificationsQuery, unreadQuery } from "./api.ts";
 import styles from "./Notifications.module.css";
-import { thirdPartyTexts, placeOf, TYPE_NAMES, TYPES, typeLabel } from "./words.ts";
+import { thirdPartyTexts, TYPE_NAMES, TYPES, typeLabel } from "./words.ts";
 
 const OPTIONS = [
-  { value: "", label: "Everything" },
-  { value: UNREAD, label: "Unread" },
+  { value: "", label: "Every kind" },
   ...TYPE_NAMES.map((value) => ({ value, label: TYPES[value].label })),
 ];
 
-/** The history of notifications, newest first. */
-export function NotificationHistory(): ReactNode {
-  const [which, setWhich] = useParameter("type");
-  const query = useInfiniteQuery(notificationsQuery(which));
+/** The history of notifications, newest first, filtered by the URL. */
+export function NotificationHistory({
+  agents,
+}: {
+  agents: readonly { id: string; name: string }[];
+}): ReactNode {
+  const [type, setType] = useParameter("type");
+  const [agentId, setAgentId] = useParameter("agent");
+  const [unreadOnly, setUnreadOnly] = useParameter("unread");
+  const query = useInfiniteQuery(
+    notificationsQuery({
+      type: type || undefined,
+      agentId: agentId || undefined,
+      unread: unreadOnly === "" ? undefined : "true",
+    }),
+  );
+  const isFiltered = type !== "" || agentId !== "" || unreadOnly !== "";
   const isRecovery = useIsRecovery();
-  const unread = useQuery(unreadQuery).data?.unread ?? 0;
+  const news = useQuery(unreadQuery).data;
+  const newest = news?.items[0]?.at;
   const readAll = useMutation({
-    mutationFn: () => markRead(),
+    mutationFn: () => markRead({ before: newest ?? new Date().toISOString() }),
     onError: toastFailure("The notifications were not marked as read"),
     onSettled: invalidate.afterReading,
   });
@@ -36,15 +49,30 @@ export function NotificationHistory(): ReactNode {
     <Section
       flush
       title="History"
-      hint="What happened in the last 30 days. Successful payments are in each agent's activity."
+      hint="Everything that happened in the last 30 days. Payments as usual are not counted as unread."
       actions={
         <Group>
-          {unread > 0 && !isRecovery && (
+          {(news?.unread ?? 0) > 0 && !isRecovery && (
             <MutationButton mutation={readAll} pending="Marking…">
               Mark all as read
             </MutationButton>
           )}
-          <NativeSelect aria-label="Show" value={which} onChange={setWhich} data={OPTIONS} />
+          <Checkbox
+            label="Unread only"
+            checked={unreadOnly !== ""}
+            onChange={(event) => {
+              setUnreadOnly(event.currentTarget.checked ? "true" : "");
+            }}
+          />
+          {(agents.length > 0 || agentId !== "") && (
+            <NativeSelect
+              aria-label="Agent"
+              value={agentId}
+              onChange={setAgentId}
+              data={agentOptions(agents, agentId)}
+            />
+          )}
+          <NativeSelect aria-label="Kind" value={type} onChange={setType} data={OPTIONS} />
         </Group>
       }
     >
@@ -54,20 +82,21 @@ export function NotificationHistory(): ReactNode {
         failed="The notifications could not be loaded"
         placeholders={5}
         empty={
-          which === "" ? (
+          !isFiltered ? (
             <EmptyState
               title="No notifications yet"
               description={
                 <>
-                  Refused payments, requests for approval, low balances, withdrawals and changes of
-                  access appear here. Purser can also send them by{" "}
+                  Payments, refusals, requests for approval, low balances, withdrawals and changes
+                  of access appear here. Purser can also send them to your{" "}
+                  <Link to="/notifications/devices">devices</Link>, by{" "}
                   <Link to="/notifications/email">e-mail</Link> or to a{" "}
                   <Link to="/notifications/webhooks">webhook</Link>.
                 </>
               }
             />
           ) : (
-            <EmptyState title="Nothing of this kind" description="Choose another kind above." />
+            <EmptyState title="Nothing of this kind" description="Change the filters above." />
           )
         }
       >
@@ -77,14 +106,22 @@ export function NotificationHistory(): ReactNode {
   );
 }
 
+/** An agent of a link may be archived, or not among the first ones. */
+const agentOptions = (agents: readonly { id: string; name: string }[], chosen: string) => [
+  { value: "", label: "Every agent" },
+  ...agents.map(({ id, name }) => ({ value: id, label: name })),
+  ...(chosen === "" || agents.some(({ id }) => id === chosen)
+    ? []
+    : [{ value: chosen, label: "The chosen agent" }]),
+];
+
 function Row({ notification }: { notification: Notification }): ReactNode {
-  const { id, type, title, readAt, createdAt } = notification;
+  const { id, type, title, path, readAt, createdAt } = notification;
   const { label, color } = typeLabel(type);
-  const place = placeOf(notification);
   const quoted = thirdPartyTexts(notification);
   const isRecovery = useIsRecovery();
   const read = useMutation({
-    mutationFn: () => markRead([id]),
+    mutationFn: () => markRead({ ids: [id] }),
     onError: toastFailure("The notification was not marked as read"),
     onSettled: invalidate.afterReading,
   });
@@ -92,23 +129,16 @@ function Row({ notification }: { notification: Notification }): ReactNode {
   return (
     <li className={`list-row ${styles.row}`} data-unread={readAt === null || undefined}>
       <div className={styles.what}>
-        {place === undefined ? (
-          <span className={styles.title}>
-            {title}
-            {unread}
-          </span>
-        ) : (
-          <Link
-            to={place}
-            className={`row-link ${styles.title}`}
-            onClick={() => {
-              if (readAt === null && !isRecovery) read.mutate();
-            }}
-          >
-            {title}
-            {unread}
-          </Link>
-        )}
+        <Link
+          to={path}
+          className={`row-link ${styles.title}`}
+          onClick={() => {
+            if (readAt === null && !isRecovery) read.mutate();
+          }}
+        >
+          {title}
+          {unread}
+        </Link>
         {quoted.length > 0 && (
           <Text span c="dimmed" size="sm" className={styles.meta}>
             {quoted.map((one) => `“${one}”`).join(" · ")}

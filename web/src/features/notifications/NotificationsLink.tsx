@@ -5,14 +5,15 @@ import { BellIcon } from "../../components/icons.tsx";
 import { unreadQuery } from "./api.ts";
 
 export function NotificationsLink(): ReactNode {
-  const count = useQuery(unreadQuery).data?.unread ?? 0;
+  const news = useQuery(unreadQuery).data;
   return (
     <CountLink
       to="/notifications"
       icon={<BellIcon />}
       label="Notifications"
-      count={count}
+      count={news?.unread ?? 0}
       what="unread"
+      trouble={(news?.failing.length ?? 0) > 0 ? "Some messages could not be sent" : undefined}
     />
   );
 }

@@ -1,38 +1,60 @@
 import { queryOptions } from "@tanstack/react-query";
 import { api } from "../../lib/api.ts";
 import { pagedQuery } from "../../lib/pages.ts";
+import { ownEndpointHash } from "../../lib/push.ts";
 import { keys } from "../../lib/query-keys.ts";
 import type {
   Email,
+  FailingChannel,
   Notification,
   Page,
+  PushDevicePage,
   Webhook,
   WebhookDelivery,
   WebhookWithSecret,
 } from "../../lib/wire.ts";
 
-export const UNREAD = "unread";
+interface NotificationFilter {
+  type: string | undefined;
+  agentId: string | undefined;
+  unread: "true" | undefined;
+}
 
-/** One type of notification, the unread ones, or all. */
-export const notificationsQuery = (which: string) => ({
-  ...pagedQuery<Notification>(
-    keys.notifications(which),
-    "/api/notifications",
-    which === UNREAD ? { unread: "true" } : { type: which },
-  ),
+export const notificationsQuery = (filter: NotificationFilter) => ({
+  ...pagedQuery<Notification>(keys.notifications(filter), "/api/notifications", { ...filter }),
   refetchInterval: 30_000,
 });
+
+interface News {
+  items: Notification[];
+  unread: number;
+  failing: FailingChannel[];
+}
 
 export const unreadQuery = queryOptions({
   queryKey: keys.unread,
-  queryFn: ({ signal }) =>
-    api.get<{ unread: number }>("/api/notifications", { signal, query: { limit: 1 } }),
+  queryFn: ({ signal }) => api.get<News>("/api/notifications", { signal, query: { limit: 1 } }),
   refetchInterval: 30_000,
 });
 
-/** Without ids: all. */
-export const markRead = (ids?: string[]): Promise<unknown> =>
-  api.post("/api/notifications/read", { ids });
+/** These, or all that happened up to a time: what came later was not seen. */
+export const markRead = (which: { ids: string[] } | { before: string }): Promise<unknown> =>
+  api.post("/api/notifications/read", which);
+
+export const devicesQuery = queryOptions({
+  queryKey: keys.pushDevices,
+  queryFn: ({ signal }) => api.get<PushDevicePage>("/api/notifications/push", { signal }),
+  // A device that fails or is gone shows it without a reload.
+  refetchInterval: 15_000,
+});
+export const ownHashQuery = queryOptions({
+  queryKey: keys.ownEndpoint,
+  queryFn: ownEndpointHash,
+});
+export const removeDevice = (id: string): Promise<unknown> =>
+  api.delete(`/api/notifications/push/${id}`);
+export const testDevice = (id: string): Promise<{ delivered: boolean; error: string | null }> =>
+  api.post(`/api/notifications/push/${id}/test`);
 
 /** At most ten webhooks, so one page contains them. */
 export const webhooksQuery = queryOptions({

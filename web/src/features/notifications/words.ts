@@ -1,4 +1,4 @@
-/** A label for each notification type, and the place of each notification. */
+/** A label for each notification type, and the third-party texts of a notification. */
 import type { MantineColor } from "@mantine/core";
 import type { Notification, NotificationTypeName } from "../../lib/wire.ts";
 
@@ -65,20 +65,4 @@ export function thirdPartyTexts({ data }: Notification): string[] {
     const value = (thirdParty as Record<string, unknown>)[name];
     return typeof value === "string" && value !== "" ? [value] : [];
   });
-}
-
-/** The page of the app that shows the subject. */
-export function placeOf({ type, agentId, subjectId }: Notification): string | undefined {
-  if (type.startsWith("approval.")) return `/approvals?approval=${encodeURIComponent(subjectId)}`;
-  if (type === "session.created") return "/settings";
-  if (type.startsWith("webhook."))
-    return `/notifications/webhooks?webhook=${encodeURIComponent(subjectId)}`;
-  if (type === "listing.flagged") return `/marketplace/${encodeURIComponent(subjectId)}`;
-  if (agentId === null) return undefined;
-  const base = `/agents/${encodeURIComponent(agentId)}`;
-  if (type.startsWith("payment.") || type === "withdrawal.settled" || type === "agent.funded")
-    return `${base}?payment=${encodeURIComponent(subjectId)}`;
-  if (type.startsWith("key.")) return `${base}/keys`;
-  if (type.startsWith("channel.")) return `${base}/channels`;
-  return type === "policy.changed" ? `${base}/rules` : base;
 }

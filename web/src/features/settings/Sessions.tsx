@@ -11,7 +11,7 @@ import { toastFailure } from "../../components/toast.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { SessionRow } from "../../lib/wire.ts";
 import { revokeSession, sessionsQuery } from "../../shared/session/api.ts";
-import { nameDevice } from "./device.ts";
+import { nameDevice } from "../../lib/device.ts";
 
 export function Sessions({ onSignOut }: { onSignOut: () => Promise<void> }): ReactNode {
   const sessions = useQuery(sessionsQuery);

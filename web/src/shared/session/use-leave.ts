@@ -1,6 +1,7 @@
 import { notifications } from "@mantine/notifications";
 import { useCallback } from "react";
 import { useNavigate } from "react-router";
+import { forgetPush } from "../../lib/push.ts";
 import { useSession } from "./session-context.ts";
 
 /** Signs out and goes to the start page; where that fails, an error is shown and the page stays. */
@@ -10,6 +11,8 @@ export function useLeave(): () => Promise<void> {
   return useCallback(async () => {
     try {
       await leave();
+      // The server has removed this device with the session.
+      await forgetPush().catch(() => undefined);
       await navigate("/");
     } catch (error) {
       notifications.show({
