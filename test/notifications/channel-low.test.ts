@@ -78,7 +78,7 @@ t.test("little is left in a channel", async (t) => {
   t.match(await low(), [
     {
       ...about,
-      title: /has only 0 USDC left, and your limits allow no other deposit/,
+      title: /has only 0.00 USDC left, and your limits allow no other deposit/,
       detail: /Held in channels, at least: 0.01/,
       readAt: null,
       data: { ...about.data, left: "0", balance: "0.02", needs: { channelHeld: "0.01" } },
