@@ -238,12 +238,19 @@ export async function channelClosed(
   ]);
 }
 
-/** Channels whose key is no longer the one for new channels are used no more, so they are closed. */
-export async function closeOfOtherKeys(db: Db, signer: Address): Promise<void> {
-  await db.channel.updateMany({
-    where: { status: "open", signer: { not: signer } },
-    data: { status: "closing", reason: "key_changed" },
-  });
+/** Money that nobody uses must not lie in escrow. */
+const UNUSED_DAYS = 30;
+
+/** Closes channels that are used no more: nobody used them for long, or their key is no longer the one for new channels. */
+export async function closeUnused(sql: Sql, signer: Address | undefined): Promise<void> {
+  // SQL: the reason depends on the row, in one scan of the open channels.
+  await sql.query(
+    `UPDATE channels
+        SET status = 'closing', reason = CASE WHEN signer <> $1 THEN 'key_changed' ELSE 'unused' END
+      WHERE status = 'open' AND (signer <> $1
+         OR used_at < clock_timestamp() - $2 * interval '1 day' AND busy_until < clock_timestamp())`,
+    [signer ?? null, UNUSED_DAYS],
+  );
 }
 
 /** Uses no channel of this agent any more, or not this one. Returns how many are closing because of it. */

@@ -71,7 +71,7 @@ export function headline(
     "withdrawal.settled": `${amount} was withdrawn from ${who}`,
     "channel.opened": `${who} opened a payment channel with ${amount}`,
     "channel.low": `A payment channel of ${who} has only ${usdc("left")} left${needsOf(data) ? ", and your limits allow no other deposit" : ""}`,
-    "channel.closed": `A payment channel of ${who} is closed: ${usdc("returned")} came back`,
+    "channel.closed": `A payment channel of ${who} ${fact(data, "reason") === "unused" ? "was not used for 30 days and " : ""}is closed: ${usdc("returned")} came back`,
     "channel.refused": `A seller broke the rules of a payment channel of ${who}, which is being closed`,
     "listing.flagged": "One of your listings was flagged",
     "settlement.settled": `You were paid ${amount}`,
