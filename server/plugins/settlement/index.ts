@@ -10,6 +10,7 @@ import { afterStartup } from "../../infra/after-startup.ts";
 import { NotReady } from "../../infra/readiness.ts";
 import { readRelayers, type Relayer } from "../../infra/relayer-signer.ts";
 import { registerGauges } from "../../infra/telemetry.ts";
+import { WITHDRAWAL_GAS } from "../../schemes/batch-settlement/index.ts";
 import { type ChainEngine, NeedsFunds } from "./chain-engine.ts";
 import type { EngineMeter, FaultPoint } from "./context.ts";
 import { RunningEngine } from "./engine.ts";
@@ -380,9 +381,6 @@ function watchWork(registry: Registry, engine: RunningEngine): void {
   });
 }
 
-/** Without its seller a channel needs two transactions, one that begins the withdrawal and one that finishes it. */
-const CHANNEL_GAS = 2n * 120_000n;
-
 /**
  * Measured in payments, because coins differ in value between networks and gas prices change every day. An account that
  * only withdraws from channels pays for no payment.
@@ -402,7 +400,7 @@ function watchFunds(registry: Registry, engine: RunningEngine): void {
       left.set(
         `${labels.network} ${labels.lane}`,
         lane.sendsOnlyBound
-          ? { labels, withdrawals: enoughFor(CHANNEL_GAS) }
+          ? { labels, withdrawals: enoughFor(WITHDRAWAL_GAS) }
           : { labels, payments: enoughFor(PLAIN_GAS) },
       );
     }
