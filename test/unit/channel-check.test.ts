@@ -117,7 +117,7 @@ interface Scene {
   hasCode?: boolean;
   accepts?: (signature: Hex) => boolean;
   /** The block of our own deposit, and the state there; undefined: no endpoint has it. */
-  deposit?: { then: Partial<ChannelState> | undefined };
+  deposit?: { shown: Partial<ChannelState> | undefined };
 }
 
 function scene({ state = {}, checked = "valid", hasCode = false, accepts, deposit }: Scene = {}) {
@@ -133,7 +133,7 @@ function scene({ state = {}, checked = "valid", hasCode = false, accepts, deposi
         },
         at: async (_id: Hex, block: bigint) => {
           log.push(`state at ${block}`);
-          return deposit?.then && { ...USUAL, ...deposit.then };
+          return deposit?.shown && { ...USUAL, ...deposit.shown };
         },
       }) as never,
     depositBlock: async () => {
@@ -397,29 +397,29 @@ t.test("what cannot be read is refused before anything else", async (t) => {
 
 t.test("our own deposit counts while an endpoint does not show it, and only then", async (t) => {
   const state = { balance: 0n, totalClaimed: 0n, refundNonce: 4n, withdrawRequestedAt: 0n };
-  const then = { ...state, balance: 3_100n };
-  const behind = scene({ state, deposit: { then } });
+  const shown = { ...state, balance: 3_100n };
+  const behind = scene({ state, deposit: { shown } });
   t.equal(await behind.reasonOf({ ceiling: 3_100n }), "valid");
   t.same(behind.log, ["state", "deposit", "state at 9"]);
   t.equal(
-    await scene({ state, deposit: { then } }).reasonOf({ ceiling: 3_101n }),
+    await scene({ state, deposit: { shown } }).reasonOf({ ceiling: 3_101n }),
     "cumulative_exceeds_balance",
   );
   t.equal(await scene({ state }).reasonOf(), "channel_not_found", "we settled none");
   t.equal(
-    await scene({ state, deposit: { then: undefined } }).reasonOf(),
+    await scene({ state, deposit: { shown: undefined } }).reasonOf(),
     "channel_not_found",
     "no endpoint has its block",
   );
-  const shown = scene({ deposit: { then } });
-  t.equal(await shown.reasonOf({ ceiling: 10_000n }), "valid");
-  t.same(shown.log, ["state"], "nothing is looked for while there is enough");
+  const enough = scene({ deposit: { shown } });
+  t.equal(await enough.reasonOf({ ceiling: 10_000n }), "valid");
+  t.same(enough.log, ["state"], "nothing is looked for while there is enough");
 });
 
 t.test("what was returned after our deposit is not there any more", async (t) => {
-  const then = { balance: 9_000n, totalClaimed: 0n, refundNonce: 4n, withdrawRequestedAt: 7n };
+  const shown = { balance: 9_000n, totalClaimed: 0n, refundNonce: 4n, withdrawRequestedAt: 7n };
   const of = (state: Partial<ChannelState>) =>
-    scene({ state: { ...then, balance: 100n, ...state }, deposit: { then } }).reasonOf({
+    scene({ state: { ...shown, balance: 100n, ...state }, deposit: { shown } }).reasonOf({
       ceiling: 5_000n,
     });
   t.equal(await of({}), "valid", "an endpoint that lags");

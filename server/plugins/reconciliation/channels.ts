@@ -140,10 +140,9 @@ export class ChannelProofs {
 
   /** One batch at a time, and seldom, so that the calls of an RPC plan are bounded. */
   async run(block: bigint): Promise<void> {
-    const { due, timeouts } = this.#deps;
     if (performance.now() < this.#nextMs) return;
-    this.#nextMs = performance.now() + timeouts.timings.reconcileChannelsMs;
-    const keys = await due(BATCH);
+    this.#nextMs = performance.now() + this.#deps.timeouts.timings.reconcileChannelsMs;
+    const keys = await this.#deps.due(BATCH);
     if (keys.length > 0) await this.#prove(keys, block);
   }
 

@@ -20,7 +20,6 @@ export {
   voucherDigest,
   type ChannelState,
 } from "./contract.ts";
-export { MEASURED_WITHDRAWAL_GAS, WITHDRAWAL_GAS } from "./orders.ts";
 export { readDeposit, type DepositPayment } from "./deposit.ts";
 export {
   isBytes,

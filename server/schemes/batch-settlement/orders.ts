@@ -5,6 +5,7 @@
  */
 import { addressTopic, type CallResult } from "../../core/abi.ts";
 import type { AuthorizationRef, SchemeTerms } from "../../core/authorization.ts";
+import { MEASURED_WITHDRAWAL_GAS, withMargin } from "../../core/gas.ts";
 import type { ExpectedTransfer, Reason, Relaying } from "../scheme.ts";
 import {
   CHANNELS,
@@ -34,18 +35,6 @@ const CLAIM_GAS = 60_000n;
 const ROW_GAS = 45_000n;
 const SETTLE_GAS = 120_000n;
 const REFUND_GAS = 120_000n;
-/**
- * What the two transactions of a withdrawal without the receiver cost on the local chain, to a wallet that has nothing left
- * (a test measures it).
- */
-export const MEASURED_WITHDRAWAL_GAS = { begin: 53_000n, finish: 68_000n } as const;
-/** A half more: on other networks USDC is behind a proxy, and costs at most some 15,000 gas more. */
-const withMargin = (gas: bigint): bigint => (gas * 3n) / 2n;
-/** To be set aside for a channel whose receiver does not return the rest. */
-export const WITHDRAWAL_GAS = withMargin(
-  MEASURED_WITHDRAWAL_GAS.begin + MEASURED_WITHDRAWAL_GAS.finish,
-);
-
 const explained =
   (reason: Reason, what: string): Relaying["explainRevert"] =>
   (text) => {
