@@ -59,7 +59,11 @@ t.test("little is left in a channel", async (t) => {
       data: { ...about.data, left: "0.001", balance: "0.01" },
     },
   ]);
-  t.equal((events[0]?.["data"] as Json)["needs"], undefined, "the agent deposits again by itself");
+  t.same(
+    events.map(({ data }) => (data as Json)["needs"]),
+    [undefined],
+    "the agent deposits again by itself",
+  );
   await buyAll(1);
   t.equal((await low()).length, 1, "once for a deposit");
   await buyAll(9);

@@ -4,6 +4,7 @@ import type { ChannelConfig } from "../../core/authorization.ts";
 import { bytea, type Sql } from "../../infra/db/pool.ts";
 import {
   atomicOf,
+  atomicOrNull,
   databaseNow,
   placeOf,
   readKeyset,
@@ -146,6 +147,27 @@ const configIn = (
   salt: channel.salt as Hex,
 });
 
+/** What was deposited into these channels, and what is on its way there. */
+async function readDeposits(db: Db, channels: readonly { agentId: string; id: string }[]) {
+  const sums = await db.payment.groupBy({
+    by: ["agentId", "channelId", "outstanding"],
+    where: {
+      kind: "deposit",
+      OR: channels.map(({ agentId, id: channelId }) => ({ agentId, channelId })),
+      status: { in: ["reserved", "submitted", "unknown", "settled"] },
+    },
+    _sum: { amount: true },
+    _count: true,
+  });
+  return ({ agentId, id }: { agentId: string; id: string }) => {
+    const own = sums.filter((one) => one.agentId === agentId && one.channelId === id);
+    const of = (isOpen: boolean) => own.find(({ outstanding }) => outstanding === isOpen);
+    const amountOf = (isOpen: boolean): bigint =>
+      atomicOrNull(of(isOpen)?._sum.amount ?? null) ?? 0n;
+    return { settled: amountOf(false), open: amountOf(true), openCount: of(true)?._count ?? 0 };
+  };
+}
+
 const MAX_DUE = 50;
 
 /** Channels to be closed whose time to look at has come, and that no request uses. */
@@ -158,20 +180,10 @@ export async function closingChannels(db: Db): Promise<ClosingChannel[]> {
     include: { agent: { select: { walletAddress: true } } },
   });
   if (channels.length === 0) return [];
-  const deposits = await db.payment.groupBy({
-    by: ["agentId", "channelId", "outstanding"],
-    where: {
-      kind: "deposit",
-      OR: channels.map(({ agentId, id: channelId }) => ({ agentId, channelId })),
-      status: { in: ["reserved", "submitted", "unknown", "settled"] },
-    },
-    _sum: { amount: true },
-    _count: true,
-  });
+  const depositsIn = await readDeposits(db, channels);
   return channels.map((channel) => {
     const { agentId, id, voucher } = channel;
-    const own = deposits.filter((one) => one.agentId === agentId && one.channelId === id);
-    const settled = own.find(({ outstanding }) => !outstanding);
+    const deposits = depositsIn(channel);
     return {
       agentId,
       id: id as Hex,
@@ -183,8 +195,8 @@ export async function closingChannels(db: Db): Promise<ClosingChannel[]> {
       voucher: voucher && `0x${Buffer.from(voucher).toString("hex")}`,
       url: channel.url,
       refundTries: channel.refundTries,
-      depositedAtomic: settled?._sum.amount ? atomicOf(settled._sum.amount) : 0n,
-      openDeposits: own.find(({ outstanding }) => outstanding)?._count ?? 0,
+      depositedAtomic: deposits.settled,
+      openDeposits: deposits.openCount,
     };
   });
 }
@@ -296,19 +308,7 @@ export async function listChannels(
   const stored = await readKeyset(page, (where, order) =>
     db.channel.findMany({ where: { AND: [{ agentId }, where] }, ...order }),
   );
-  const deposits = await db.payment.groupBy({
-    by: ["channelId"],
-    where: {
-      agentId,
-      kind: "deposit",
-      channelId: { in: stored.map(({ id }) => id) },
-      status: { in: ["reserved", "submitted", "unknown", "settled"] },
-    },
-    _sum: { amount: true },
-  });
-  const depositedIn = new Map(
-    deposits.map(({ channelId, _sum }) => [channelId, _sum.amount ? atomicOf(_sum.amount) : 0n]),
-  );
+  const depositsIn = await readDeposits(db, stored);
   return stored.map((channel) => ({
     ...placeOf(channel),
     agentId: channel.agentId,
@@ -317,7 +317,7 @@ export async function listChannels(
     withdrawDelay: channel.withdrawDelay,
     status: channel.status as ChannelRow["status"],
     reason: channel.reason,
-    depositedAtomic: depositedIn.get(channel.id) ?? 0n,
+    depositedAtomic: depositsIn(channel).settled + depositsIn(channel).open,
     ceilingAtomic: atomicOf(channel.ceiling),
     chargedAtomic: atomicOf(channel.charged),
     returnedAtomic: atomicOf(channel.returned),
