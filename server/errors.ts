@@ -378,7 +378,7 @@ export const ERRORS = {
   settlement_failed: define(
     502,
     "Settlement failed",
-    "The payment was not made, and the chain proves it. The budget is free again. `retryable` is false where the seller refused the payment itself.",
+    "The payment was not made: its authorization can no longer be used, so the budget is free again; what a voucher of a payment channel allows still counts as spent. `retryable` is false where the seller refused the payment itself.",
     true,
   ),
 

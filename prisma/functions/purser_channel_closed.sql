@@ -15,14 +15,7 @@ BEGIN
      SET status = 'closed', closed_at = clock_timestamp(), returned = p_returned, busy_payment = NULL,
          charged = GREATEST(charged, LEAST(p_claimed, ceiling))
    WHERE agent_id = p_agent_id AND id = p_channel_id;
-  UPDATE payments p
-     SET status = 'settled', charged = LEAST(p_claimed - v_channel.charged, p.ceiling), settled_at = clock_timestamp(),
-         final_at = clock_timestamp(), updated_at = clock_timestamp()
-   WHERE p_claimed > v_channel.charged AND p.agent_id = p_agent_id AND p.id = (
-           SELECT u.id FROM payments u
-            WHERE u.agent_id = p_agent_id AND u.channel_id = p_channel_id AND u.ceiling IS NOT NULL AND u.outstanding
-              AND u.voucher IS NOT NULL
-            ORDER BY u.created_at DESC LIMIT 1);
+  PERFORM purser_voucher_found(v_channel, p_claimed);
   PERFORM purser_vouchers_uncharged(p_agent_id, p_channel_id);
 END;
 $$;

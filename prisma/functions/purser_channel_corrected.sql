@@ -16,14 +16,7 @@ BEGIN
      SET status = 'settled', charged = 0, settled_at = clock_timestamp(), final_at = clock_timestamp(),
          failure_code = 'not_charged', delivered = FALSE, updated_at = clock_timestamp()
    WHERE NOT v_may_be_charged AND p.agent_id = p_agent_id AND p.id = p_payment_id AND p.outstanding;
-  UPDATE payments p
-     SET status = 'settled', charged = LEAST(p_total - v_channel.charged, p.ceiling), settled_at = clock_timestamp(),
-         final_at = clock_timestamp(), updated_at = clock_timestamp()
-   WHERE p_total > v_channel.charged AND p.agent_id = p_agent_id AND p.id = (
-           SELECT u.id FROM payments u
-            WHERE u.agent_id = p_agent_id AND u.channel_id = v_channel.id AND u.ceiling IS NOT NULL AND u.outstanding
-              AND u.voucher IS NOT NULL
-            ORDER BY u.created_at DESC LIMIT 1);
+  PERFORM purser_voucher_found(v_channel, p_total);
   UPDATE channels c
      SET charged = p_total, busy_payment = NULL, busy_until = '-infinity',
          voucher = CASE WHEN p_ceiling > c.ceiling THEN p_voucher ELSE c.voucher END,

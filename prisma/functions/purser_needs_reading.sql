@@ -5,6 +5,7 @@ RETURNS BOOLEAN LANGUAGE sql STABLE AS $$
   SELECT CASE
     WHEN p_type IN ('payment.settled', 'settlement.settled', 'agent.funded') THEN p_data ? 'corrected'
     WHEN p_type IN ('channel.opened', 'channel.closed') THEN FALSE
+    WHEN p_type = 'channel.low' THEN p_data ? 'needs'
     WHEN p_type IN ('approval.granted', 'approval.declined') THEN FALSE
     WHEN p_type IN ('policy.changed', 'key.created', 'key.revoked') THEN NOT EXISTS (
       SELECT 1 FROM owners o WHERE o.id = p_owner_id AND o.address = lower(p_data ->> 'by'))

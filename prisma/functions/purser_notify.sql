@@ -10,7 +10,7 @@ DECLARE
   v_hourly CONSTANT INTEGER := 200;
 BEGIN
   IF p_type NOT IN ('payment.settled', 'settlement.settled', 'withdrawal.settled', 'refund.settled', 'refund.failed')
-     AND p_type NOT LIKE 'channel.%'
+     AND p_type NOT IN ('channel.opened', 'channel.closed', 'channel.refused')
      AND NOT p_data ? 'corrected' AND v_hourly <= (
     SELECT count(*) FROM (
       SELECT 1 FROM notifications n

@@ -16,6 +16,8 @@ BEGIN
   END IF;
   SELECT a.owner_id INTO v_owner_id FROM agents a WHERE a.id = NEW.agent_id;
   IF NEW.status = 'settled' AND NEW.kind = 'deposit' THEN
+    UPDATE channels c SET low_at = floor(purser_channel_balance(c) - NEW.amount / 5)
+     WHERE c.agent_id = NEW.agent_id AND c.id = NEW.channel_id AND c.status = 'open';
     PERFORM purser_notify(v_owner_id, 'channel.opened', NEW.agent_id, NEW.channel_id, jsonb_strip_nulls(jsonb_build_object(
         'channelId', NEW.channel_id, 'agentId', NEW.agent_id, 'network', 'eip155:' || NEW.chain_id, 'asset', NEW.asset,
         'payee', NEW.counterparty, 'amount', purser_usdc(NEW.amount), 'paymentId', NEW.id, 'txHash', NEW.tx_hash,
@@ -25,6 +27,18 @@ BEGIN
         WHERE p.agent_id = NEW.agent_id AND p.channel_id = NEW.channel_id AND p.kind = 'deposit' AND p.status = 'settled'
           AND p.id <> NEW.id);
     RETURN NULL;
+  END IF;
+  IF NEW.denial_code IN ('channel_limit_exceeded', 'payee_channel_limit_exceeded') THEN
+    PERFORM purser_notify_channel_low(c, jsonb_strip_nulls(jsonb_build_object(
+        'channelHeld', CASE WHEN f.held + f.deposit > f.most THEN purser_usdc(f.held + f.deposit) END,
+        'payeeChannelHeld', CASE WHEN f.payee_held + f.deposit > f.payee_most THEN purser_usdc(f.payee_held + f.deposit) END)))
+      FROM channels c, LATERAL (
+        SELECT (NEW.policy->>'channelDeposit')::numeric AS deposit,
+               (NEW.policy->>'channelHeld')::numeric AS held, (NEW.policy->>'channelLimit')::numeric AS most,
+               (NEW.policy->>'payeeChannelHeld')::numeric AS payee_held,
+               (NEW.policy->>'payeeChannelLimit')::numeric AS payee_most) AS f
+     WHERE c.agent_id = NEW.agent_id AND c.chain_id = NEW.chain_id AND c.asset = NEW.asset AND c.receiver = NEW.counterparty
+       AND c.status = 'open';
   END IF;
   -- A refusal in the last fifth of the daily limit also counts as reaching it.
   IF NEW.denial_code = 'daily_limit_exceeded' THEN

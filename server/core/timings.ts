@@ -71,6 +71,8 @@ export interface Timings {
   reconcileLookBackMs: number;
   /** The interval between two checks of open differences. */
   reconcileRecheckMs: number;
+  /** The interval between two batches of payment channels that are compared with a chain. */
+  reconcileChannelsMs: number;
   /**
    * Timeout of one delivery: DNS, connection, and the last byte that is read. Its claim lasts longer
    * (deliveries-store.ts).
@@ -119,6 +121,7 @@ export const TIMINGS: Readonly<Timings> = {
   reconcileAgreedMs: 600_000,
   reconcileLookBackMs: 15_000,
   reconcileRecheckMs: 30_000,
+  reconcileChannelsMs: 10_000,
   webhookTimeoutMs: 15_000,
   webhookLookMs: 500,
   webhookRefillMs: 200,

@@ -1,11 +1,14 @@
-/** The doctor's checks of the relayers' keys: enough gas, for how long, and no stuck nonce. */
+/** The doctor's checks of the keys that pay gas, relayers' and channels': enough of it, for how long, and no stuck nonce. */
 import type { Hex } from "viem";
 import type { Config } from "../config.ts";
+import { addressOf } from "../core/signatures.ts";
 import { readNativeBalance, readNonce } from "../infra/chain/contracts.ts";
 import { createChainClient } from "../infra/chain/index.ts";
 import { Kms } from "../infra/kms.ts";
 import { readRelayers } from "../infra/relayer-signer.ts";
+import { WITHDRAWAL_GAS } from "../core/gas.ts";
 import type { Database } from "./database.ts";
+import { custodyOf } from "./service.ts";
 import { durationOf, found, ok, warning, wrong, type Finding } from "./finding.ts";
 
 type Network = Config["networks"][number];
@@ -19,18 +22,70 @@ export async function checkRelayers(
   const kms = new Kms();
   const relayers = await readRelayers(config, kms);
   await kms.close();
+  const signers = await channelSigners(config);
+  const accounts: Account[] = [
+    ...relayers.map(({ address }) => ({ ...RELAYER, address })),
+    ...signers.map((address) => ({ ...OF_CHANNELS, address })),
+  ];
   const findings = await Promise.all(
     config.networks.flatMap((network) =>
-      relayers.map(({ address }) => {
+      accounts.map((account) => {
         const known = rows.find(
-          (row) => Number(row.chainId) === network.chainId && row.address === address.toLowerCase(),
+          (row) =>
+            Number(row.chainId) === network.chainId &&
+            row.address === account.address.toLowerCase(),
         );
-        return checkLane(network, address, { known, isFirstStart });
+        return checkLane(network, account, { known, isFirstStart });
       }),
     ),
   );
-  return findings.flat();
+  return [...findings.flat(), ...(isFirstStart ? [] : await checkSigners(pool, signers))];
 }
+
+async function channelSigners(config: Config): Promise<string[]> {
+  const custody = custodyOf(config);
+  if (!custody) return config.channelKeys.map((key) => addressOf(key));
+  try {
+    return await custody.channelSigners();
+  } finally {
+    await custody.close();
+  }
+}
+
+/** A channel names its key for good. */
+async function checkSigners(
+  pool: Database["pool"],
+  configured: readonly string[],
+): Promise<Finding[]> {
+  // SQL: groups by the key.
+  const { rows } = await pool.query<{ signer: string; channels: bigint }>(
+    "SELECT signer, count(*) AS channels FROM channels WHERE status <> 'closed' GROUP BY signer ORDER BY signer",
+  );
+  return rows
+    .filter(({ signer }) => !configured.includes(signer))
+    .map(({ signer, channels }) =>
+      wrong(
+        `channels of ${signer}`,
+        `${channels} are not closed, and their key is not configured: only their sellers can return what is in them`,
+        "Put the key back into CHANNEL_KEYS, behind the others.",
+      ),
+    );
+}
+
+interface Account {
+  name: string;
+  address: string;
+  /** What it must pay for at least, and what is so little that it may end before it is noticed. */
+  leastGas: bigint;
+  littleGas: bigint;
+}
+const RELAYER = { name: "relayer", leastGas: 170_000n, littleGas: 0n };
+/** Warned of like by the alert PurserChannelGasLow. */
+const OF_CHANNELS = {
+  name: "channels' account",
+  leastGas: WITHDRAWAL_GAS,
+  littleGas: 20n * WITHDRAWAL_GAS,
+};
 
 async function readLanes(pool: Database["pool"]): Promise<(LaneRow & { chainId: bigint })[]> {
   // SQL: each lane's nonce, its pending transactions, and its cost of the last week.
@@ -65,12 +120,15 @@ interface Records {
 
 /** A reserve of one day is too little to be noticed in time. */
 const LASTS = { warningDays: 7, wrongDays: 1 };
-const SINGLE_GAS = 170_000n;
 const STUCK_SECONDS = 120;
 
-/** Checks gas and nonce of one relayer's key on one chain. */
-async function checkLane(network: Network, address: string, records: Records): Promise<Finding[]> {
-  const check = `relayer ${network.id} ${address}`;
+/** Checks gas and nonce of one key on one chain. */
+async function checkLane(
+  network: Network,
+  { name, address, leastGas, littleGas }: Account,
+  records: Records,
+): Promise<Finding[]> {
+  const check = `${name} ${network.id} ${address}`;
   const { rpc } = createChainClient(network);
   try {
     return await found(
@@ -91,9 +149,9 @@ async function checkLane(network: Network, address: string, records: Records): P
         const says = `${(Number(wei) / 1e18).toFixed(4)} ${network.nativeSymbol}, ${lasts}`;
         const todo = `Send ${network.nativeSymbol} to ${address}.`;
         const gas =
-          wei < SINGLE_GAS * price * 2n || days < LASTS.wrongDays
+          wei < leastGas * price * 2n || days < LASTS.wrongDays
             ? wrong(check, says, todo)
-            : days < LASTS.warningDays
+            : wei < littleGas * price * 2n || days < LASTS.warningDays
               ? warning(check, says, todo)
               : ok(check, says);
         return [gas, nonceOf(check, nonce, records)];

@@ -14,23 +14,25 @@ import { found, ok, warning, wrong, type Finding } from "./finding.ts";
 const SAMPLE = 5;
 const ASK_MS = 10_000;
 
+/** The custody process, if the keys are in one. */
+export const custodyOf = ({ custodySocket, networks, timings }: Config): RemoteVault | undefined =>
+  custodySocket === undefined
+    ? undefined
+    : new RemoteVault({
+        client: new SocketClient(custodySocket, timings),
+        networks,
+        timings,
+        onTrouble: () => undefined,
+      });
+
 export async function checkKeys(
   { prisma }: Database,
   config: Config,
   { isFirstStart = false } = {},
 ): Promise<Finding[]> {
   const check = "master keys";
-  const { custodySocket, networks, timings } = config;
   const kms = new Kms();
-  const remote =
-    custodySocket === undefined
-      ? undefined
-      : new RemoteVault({
-          client: new SocketClient(custodySocket, timings),
-          networks,
-          timings,
-          onTrouble: () => undefined,
-        });
+  const remote = custodyOf(config);
   const findings = await found(
     check,
     async () => {

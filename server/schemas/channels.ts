@@ -32,8 +32,9 @@ export const AgentChannel = Type.Object({
       Type.Literal("owner"),
       Type.Literal("seller_broke_rules"),
       Type.Literal("key_changed"),
+      Type.Literal("unused"),
     ]),
-    "Why it is not open",
+    "Why it is not open; unused: for 30 days",
   ),
   withdrawDelaySeconds: Type.Integer({
     description: "How long a withdrawal takes without the seller",

@@ -31,6 +31,7 @@ export const NOTIFICATION_TYPES = [
   "session.created",
   "withdrawal.settled",
   "channel.opened",
+  "channel.low",
   "channel.closed",
   "channel.refused",
   "listing.flagged",
@@ -65,6 +66,8 @@ export const NOTIFICATION_MEANINGS: Readonly<Record<NotificationTypeName, string
   "session.created": "Somebody signed in as the owner.",
   "withdrawal.settled": "A withdrawal that the owner ordered was paid.",
   "channel.opened": "The first deposit of an agent into a payment channel is on the chain.",
+  "channel.low":
+    "Less than a fifth of the last deposit is left in a payment channel beyond what is signed, or a limit prevents the next deposit: `needs` has what to sign then. At most once each for a deposit. Without `needs` the agent deposits again by itself.",
   "channel.closed":
     "A payment channel is closed: the seller charged `charged`, and `returned` came back.",
   "channel.refused":

@@ -32,6 +32,7 @@ import {
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { formatAbiItem } from "viem/utils";
 import { rpc } from "../../server/local/anvil.ts";
+import { MEASURED_WITHDRAWAL_GAS, WITHDRAWAL_GAS } from "../../server/core/gas.ts";
 import { MULTICALL3, STAND_INS } from "../../server/local/chain-contracts.ts";
 import {
   CHANNELS,
@@ -1069,6 +1070,26 @@ t.test("a withdrawal without the receiver's side", async (t) => {
   );
   t.equal(await tried(stranger.address, settled(config)), "ok");
   t.equal(await chain.usdcOf(config.receiver), 500n);
+
+  await t.test("costs what is set aside for it, with its margin", async (t) => {
+    // The most: all of it, to a wallet that has nothing left.
+    const emptied = account();
+    await chain.mint(emptied.address, 1_000n);
+    const most = channel({ payer: emptied.address });
+    await done(stranger.address, await depositOf(erc3009Deposit(chain, emptied, most, 1_000n)));
+    const { gasUsed: begin, blockHash } = await done(
+      voucherKey.address,
+      call("initiateWithdraw", [most, 1_000n]),
+    );
+    const block = await publicClient.getBlock({ blockHash });
+    await chain.testClient.setNextBlockTimestamp({ timestamp: block.timestamp + BigInt(DELAY) });
+    const { gasUsed: finish } = await done(voucherKey.address, call("finalizeWithdraw", [most]));
+    for (const [step, gasUsed] of Object.entries({ begin, finish })) {
+      const measured = MEASURED_WITHDRAWAL_GAS[step as "begin" | "finish"];
+      t.ok(gasUsed <= measured && gasUsed > measured - 1_000n, `${step}: ${gasUsed}`);
+    }
+    t.equal(WITHDRAWAL_GAS, 181_500n);
+  });
 
   await t.test("a refund lowers it, or takes its place", async (t) => {
     const half = await open(1_000n);

@@ -30,6 +30,7 @@ const ELSEWHERE = new Set([
   "webhook.test",
   "webhook.disabled",
   "channel.opened",
+  "channel.low",
   "channel.closed",
   "channel.refused",
 ]);

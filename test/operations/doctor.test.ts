@@ -9,14 +9,14 @@ import Fastify from "fastify";
 import { Client } from "pg";
 import t, { type Test } from "tap";
 import { SMTPServer } from "smtp-server";
-import { generatePrivateKey } from "viem/accounts";
+import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
 import { BATCHER_ADDRESS } from "../../server/core/batcher.ts";
 import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import { deployBatcher } from "../../server/infra/chain/batcher/deploy.ts";
 import { AREAS, examine, type Area } from "../../server/doctor/cli.ts";
 import { exitCodeOf, type Finding } from "../../server/doctor/finding.ts";
 import { freePort } from "../../server/local/free-port.ts";
-import { testApp, testEnvironment } from "../helpers/app.ts";
+import { CHANNEL_KEY, testApp, testEnvironment } from "../helpers/app.ts";
 import { testChain } from "../helpers/chain.ts";
 import { emptyDatabase } from "../helpers/postgres.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
@@ -29,6 +29,9 @@ const chain = await testChain(t, { blockTimeSeconds: 1 });
 const env = {
   [`RPC_URL_${chain.chainId}`]: [chain.rpcUrl, chain.rpcUrl.replace("http", "ws")].join(),
 };
+/** Of agents' channels. */
+const signer = privateKeyToAddress(CHANNEL_KEY).toLowerCase() as `0x${string}`;
+await chain.testClient.setBalance({ address: signer, value: 10n ** 20n });
 const world = await testApp(t, { chain, listen: true, env });
 const { database, config } = world;
 const owner = await signIn(world);
@@ -389,6 +392,37 @@ t.test("relayers", async (t) => {
     /^relayer .* nonces$/,
     /1 more transactions than this service signed/,
   );
+});
+
+t.test("accounts of agents' channels", async (t) => {
+  areas = ["relayers"];
+  const account = new RegExp(`^channels' account .* ${signer}$`);
+  const nonces = new RegExp(`^channels' account .* ${signer} nonces$`);
+  await expectFinding(t, "ok", account, /not used recently/);
+  await expectFinding(t, "ok", nonces, /^at 0/);
+  const price = await chain.publicClient.getGasPrice();
+  // Two transactions of 181,500 gas at twice the price, and twenty times that.
+  const one = 363_000n * price;
+  const pays = (value: bigint) => chain.testClient.setBalance({ address: signer, value });
+  await pays(one / 2n);
+  await expectFinding(t, "wrong", account, /not used recently/);
+  await pays(10n * one);
+  await expectFinding(t, "warning", account, /not used recently/);
+  await pays(10n ** 20n);
+  const withoutKeys = await examine(environment({ CHANNEL_KEYS: "" }), areas);
+  t.notOk(withoutKeys.some(({ check }) => check.startsWith("channels")));
+  await query(
+    `INSERT INTO channels (agent_id, id, chain_id, asset, receiver, receiver_authorizer, withdraw_delay, signer, salt)
+     VALUES ($1, '0x' || repeat('1', 64), 1, $2, $2, $2, 900, $3, '0x' || repeat('0', 64))`,
+    [agent.id, `0x${"2".repeat(40)}`, signer],
+  );
+  await expectFinding(t, "ok", account, /./);
+  const other = { CHANNEL_KEYS: generatePrivateKey() };
+  await expectFinding(t, "wrong", /^channels of 0x/, /1 are not closed, and their key/, other);
+  await query("UPDATE channels SET status = 'closed', reason = 'owner'");
+  const closed = await examine(environment(other), areas);
+  t.notOk(closed.some(({ check }) => check.startsWith("channels of")));
+  await query("DELETE FROM channels");
 });
 
 t.test("RPC endpoints", async (t) => {

@@ -202,12 +202,19 @@ export async function openOwner(
 export async function openAgent(
   context: Pick<SoakContext, "world" | "random" | "notes">,
   owner: SignedInOwner,
-  options: { allowlist: Address[]; limitAtomic: bigint; fundsAtomic: bigint },
+  options: {
+    allowlist: Address[];
+    limitAtomic: bigint;
+    fundsAtomic: bigint;
+    /** Other rules. */
+    rules?: Record<string, unknown>;
+  },
 ): Promise<SoakAgent> {
   const requestedMs = Date.now();
   const made = await createAgent({ app: overHttp(context) }, owner, {
     allowlist: options.allowlist,
     dailyLimit: usdc(options.limitAtomic),
+    ...options.rules,
   });
   const { limitAtomic, fundsAtomic } = options;
   return {

@@ -38,4 +38,5 @@ t.test("reconciliation finds no difference", { timeout: 290_000 }, async (t) => 
       reported.some((one) => one.kind === kind && one.outcome === "paid"),
       `${kind}: some were paid, so that there was something to compare`,
     );
+  t.ok((report.notes.counts.get("channel payments: paid") ?? 0) > 0, "and through channels");
 });

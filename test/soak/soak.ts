@@ -18,6 +18,7 @@ import {
   type Check,
 } from "./reconciliation.ts";
 import { Random } from "../helpers/random.ts";
+import { channelLoad, type ChannelLoad } from "./channels.ts";
 import { openAgent, openOwner, type Notes, type SoakContext } from "./clients.ts";
 import { FAULTS, removeAllFaults, type Fault } from "./faults.ts";
 import { checkLimits } from "./limits.ts";
@@ -73,6 +74,7 @@ export async function runSoak(options: SoakOptions): Promise<SoakReport> {
   const demoPayTo = getAddress(randomAddress());
   let world: World | undefined;
   let sellers: SoakSellers | undefined;
+  let channels: ChannelLoad | undefined;
   try {
     world = await startWorld({
       replicas: options.replicas,
@@ -81,17 +83,19 @@ export async function runSoak(options: SoakOptions): Promise<SoakReport> {
       privateOrigins: async (t, chain) => {
         const facilitators = () => (world?.replicas ?? []).map(({ url }) => url);
         sellers = await openSellers(t, chain, { facilitators, random, nextAmount });
-        return sellers.origins;
+        channels = await channelLoad(t);
+        return [...sellers.origins, channels.origin];
       },
     });
-    if (!sellers) throw new Error("no sellers");
+    if (!sellers || !channels) throw new Error("no sellers");
     const ended = new AbortController();
     const { signal } = ended;
     const context: SoakContext = { world, random, notes, agents: [], nextAmount, signal };
     const made = await people(context, sellers, demoPayTo);
     options.print(`seed ${options.seed}: ${options.replicas} replicas, ${AGENTS} agents`);
+    await channels.open(context);
     const posted: Posted[] = [];
-    const load = runLoad(context, made.targets, posted);
+    const load = Promise.all([runLoad(context, made.targets, posted), channels.run(context)]);
     const faults = await breakThings(context, made.targets, options);
     ended.abort();
     await load;
@@ -99,8 +103,9 @@ export async function runSoak(options: SoakOptions): Promise<SoakReport> {
     await within(removeAllFaults(context), FAULT_AT_MOST_MS);
     for (const payment of random.shuffled(posted).slice(0, REPLAYS_AT_THE_END))
       await settle(context, payment);
+    await channels.end(context);
     await letSettle(context, options);
-    const checks = await reconcile(context, made.funded, faults, options);
+    const checks = await reconcile(context, channels, made.funded, faults, options);
     const rules = Object.fromEntries(context.agents.map((agent) => [agent.id, agent.rules]));
     const rows = { ...(await readRows(world.postgres.pool)), rules };
     writeFileSync(join(options.logDir, "rows.json"), toJson(rows));
@@ -234,6 +239,7 @@ async function letSettle({ world }: SoakContext, options: SoakOptions): Promise<
  */
 async function reconcile(
   context: SoakContext,
+  channels: ChannelLoad,
   funded: ReadonlyMap<Address, bigint>,
   faults: readonly FaultRecord[],
   { isHurried }: SoakOptions,
@@ -255,6 +261,7 @@ async function reconcile(
       sane,
       await checkBalances(world.chain, chainLog, funded),
       ...(await checkServiceReports(context, chainLog, rows)),
+      ...(await channels.check(world)),
       {
         what: "replicas ended only when killed",
         looked: world.replicas.length,

@@ -103,15 +103,24 @@ const DEPOSIT = {
   },
 };
 
+const USUAL: ChannelState = {
+  balance: 10_000n,
+  totalClaimed: 2_100n,
+  withdrawRequestedAt: 7n,
+  refundNonce: 4n,
+};
+
 interface Scene {
   state?: Partial<ChannelState> | "unreadable";
   /** The answer about the deposit's own payment. */
   checked?: Reason | "valid";
   hasCode?: boolean;
   accepts?: (signature: Hex) => boolean;
+  /** The block of our own deposit, and the state there; undefined: no endpoint has it. */
+  deposit?: { shown: Partial<ChannelState> | undefined };
 }
 
-function scene({ state = {}, checked = "valid", hasCode = false, accepts }: Scene = {}) {
+function scene({ state = {}, checked = "valid", hasCode = false, accepts, deposit }: Scene = {}) {
   const log: string[] = [];
   const shown: Hex[] = [];
   const deps: CheckDeps = {
@@ -120,17 +129,17 @@ function scene({ state = {}, checked = "valid", hasCode = false, accepts }: Scen
       ({
         newest: async () => {
           log.push("state");
-          return state === "unreadable"
-            ? undefined
-            : {
-                balance: 10_000n,
-                totalClaimed: 2_100n,
-                withdrawRequestedAt: 7n,
-                refundNonce: 4n,
-                ...state,
-              };
+          return state === "unreadable" ? undefined : { ...USUAL, ...state };
+        },
+        at: async (_id: Hex, block: bigint) => {
+          log.push(`state at ${block}`);
+          return deposit?.shown && { ...USUAL, ...deposit.shown };
         },
       }) as never,
+    depositBlock: async () => {
+      log.push("deposit");
+      return deposit && 9n;
+    },
     reads: () => ({
       hasCode: async (address) => {
         log.push(`code ${address}`);
@@ -384,4 +393,38 @@ t.test("what cannot be read is refused before anything else", async (t) => {
     t.match(await check(body), { isValid: false, reason });
     t.same(log, []);
   }
+});
+
+t.test("our own deposit counts while an endpoint does not show it, and only then", async (t) => {
+  const state = { balance: 0n, totalClaimed: 0n, refundNonce: 4n, withdrawRequestedAt: 0n };
+  const shown = { ...state, balance: 3_100n };
+  const behind = scene({ state, deposit: { shown } });
+  t.equal(await behind.reasonOf({ ceiling: 3_100n }), "valid");
+  t.same(behind.log, ["state", "deposit", "state at 9"]);
+  t.equal(
+    await scene({ state, deposit: { shown } }).reasonOf({ ceiling: 3_101n }),
+    "cumulative_exceeds_balance",
+  );
+  t.equal(await scene({ state }).reasonOf(), "channel_not_found", "we settled none");
+  t.equal(
+    await scene({ state, deposit: { shown: undefined } }).reasonOf(),
+    "channel_not_found",
+    "no endpoint has its block",
+  );
+  const enough = scene({ deposit: { shown } });
+  t.equal(await enough.reasonOf({ ceiling: 10_000n }), "valid");
+  t.same(enough.log, ["state"], "nothing is looked for while there is enough");
+});
+
+t.test("what was returned after our deposit is not there any more", async (t) => {
+  const shown = { balance: 9_000n, totalClaimed: 0n, refundNonce: 4n, withdrawRequestedAt: 7n };
+  const of = (state: Partial<ChannelState>) =>
+    scene({ state: { ...shown, balance: 100n, ...state }, deposit: { shown } }).reasonOf({
+      ceiling: 5_000n,
+    });
+  t.equal(await of({}), "valid", "an endpoint that lags");
+  t.equal(await of({ refundNonce: 3n }), "valid", "far behind");
+  t.equal(await of({ refundNonce: 5n }), "cumulative_exceeds_balance", "refunded since");
+  t.equal(await of({ withdrawRequestedAt: 0n }), "cumulative_exceeds_balance", "withdrawn since");
+  t.equal(await of({ withdrawRequestedAt: 8n }), "cumulative_exceeds_balance");
 });

@@ -161,6 +161,7 @@ function scene(given: Scene = {}) {
     },
     find: async ({ nonce }) => rows.get(nonce),
     ordersOf: async () => ({ open: [], newest: null }),
+    deposits: async () => new Map(),
     states: () => reads as unknown as ChannelStates,
     authorizer: {
       address: AUTHORIZER,
@@ -963,3 +964,33 @@ t.test("a refund whose state cannot be read after it is still a success", async 
   t.match(answer, { success: true, amount: "777" });
   t.notOk("extra" in answer);
 });
+
+t.test(
+  "a claim waits for our own deposit that an endpoint does not show, but not for long",
+  async (t) => {
+    const config = configOf();
+    const claim = claimOf([rowOf(config)]);
+    const id = idOf(config);
+    const states = new Map([[id, stateOf({ balance: 0n })]]);
+    const pauses: number[] = [];
+    const deposits = async () => new Map([[id as string, 9n]]);
+    const shownAfter = (looks: number) =>
+      scene({
+        states,
+        over: {
+          deposits,
+          pause: async (ms) => {
+            if (pauses.push(ms) === looks) states.set(id, stateOf());
+          },
+        },
+      });
+    t.match(await shownAfter(3).run(claim), { success: true });
+    t.same(pauses.splice(0), [300, 300, 300]);
+    states.set(id, stateOf({ balance: 0n }));
+    await shownAfter(100).run(claim);
+    t.equal(pauses.splice(0).length, 8, "then the contract decides");
+    const none = scene({ states, over: { pause: async (ms) => void pauses.push(ms) } });
+    await none.run(claim);
+    t.same(pauses, [], "no deposit of ours is under way");
+  },
+);

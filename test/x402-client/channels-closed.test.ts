@@ -11,6 +11,7 @@ import { ourFacilitator } from "./stock-sellers.ts";
 t.test("channels are closed", async (t) => {
   const made = await market(t, {
     listen: true,
+    timings: { reconcileChannelsMs: 100 },
     env: { SETTLE_WAIT_MS: "10000", CONFIRMATIONS_31337: "1" },
     agent: { dailyLimit: "2", channelHeld: "1", channelDelay: 86_400 },
   });
@@ -98,6 +99,32 @@ t.test("channels are closed", async (t) => {
     t.match(await closed(row.id), { reason: "key_changed", charged: "0.0021", returned: "0.0979" });
   });
 
+  await t.test("by itself, when nobody used it for 30 days", async (t) => {
+    const before = await made.balanceOf(agent.walletAddress);
+    const { row } = await sell();
+    const unusedFor = async (days: number, busySeconds = 0) => {
+      await made.database.pool.query(
+        `UPDATE channels SET used_at = clock_timestamp() - $2 * interval '1 day',
+                busy_until = clock_timestamp() + $3 * interval '1 second' WHERE id = $1`,
+        [row.id, days, busySeconds],
+      );
+      await app.closeDueChannels();
+      return (await channels()).find(({ id }) => id === row.id)?.status;
+    };
+    t.equal(await unusedFor(29.9), "open");
+    t.equal(await unusedFor(31, 60), "open", "a request uses it now");
+    t.equal(await unusedFor(30.1), "closing");
+    t.match(await closed(row.id), { status: "closed", reason: "unused", returned: "0.0979" });
+    t.equal(before - (await made.balanceOf(agent.walletAddress)), 2_100n, "the rest came back");
+    const answer = await app.inject({
+      url: "/api/notifications?type=channel.closed&limit=1",
+      headers: owner.headers,
+    });
+    t.match(answer.json(), {
+      items: [{ subjectId: row.id, title: /was not used for 30 days/, data: { reason: "unused" } }],
+    });
+  });
+
   await t.test("without the seller, after the delay", async (t) => {
     const before = await made.balanceOf(agent.walletAddress);
     const { seller, row } = await sell();
@@ -132,6 +159,14 @@ t.test("channels are closed", async (t) => {
 
   await t.test("and the ledger agrees with the chain", async (t) => {
     const head = await chain.publicClient.getBlockNumber();
+    await made.database.pool.query("UPDATE channels SET prove_at = '-infinity'");
+    await until(async () => {
+      const { rows: due } = await made.database.pool.query(
+        "SELECT 1 FROM channels WHERE prove_at < clock_timestamp()",
+      );
+      if (due.length > 0) await chain.testClient.mine({ blocks: 1 });
+      return due.length === 0;
+    }, 30_000);
     await until(async () => {
       await chain.testClient.mine({ blocks: 1 });
       const answer = await app.inject({ url: "/api/overview", headers: owner.headers });

@@ -24,6 +24,8 @@ export interface CheckDeps {
   states(network: NetworkFacts): ChannelStates;
   reads(network: NetworkFacts): Pick<ChainPaymentReads, "hasCode" | "acceptsSignature">;
   checkPayment(payment: Payment): Promise<PaymentResult>;
+  /** The block of the newest deposit into this channel that we settled just now. */
+  depositBlock(network: NetworkFacts, channel: Voucher["channel"]): Promise<bigint | undefined>;
 }
 
 /** The state of a channel in the protocol's words. */
@@ -53,10 +55,10 @@ export class VoucherChecker {
   }
 
   async #checkVoucher(voucher: Voucher): Promise<CheckResult> {
-    const { channel, network, required } = voucher;
+    const { channel, required } = voucher;
     if (!(await this.isSigned(voucher)))
       return wrong(voucher, "invalid_batch_settlement_evm_voucher_signature");
-    const state = await this.#deps.states(network).newest(channel.id);
+    const state = await this.#stateFor(voucher, 0n);
     if (!state) return wrong(voucher, "invalid_batch_settlement_evm_rpc_read_failed");
     if (state.balance === 0n)
       return wrong(voucher, "invalid_batch_settlement_evm_channel_not_found");
@@ -71,11 +73,11 @@ export class VoucherChecker {
 
   async checkDeposit(deposit: DepositPayment): Promise<PaymentResult> {
     const { voucher, amountAtomic } = deposit;
-    const { channel, network } = voucher;
+    const { channel } = voucher;
     const [checked, isSigned, state] = await Promise.all([
       this.#deps.checkPayment(deposit),
       this.isSigned(voucher),
-      this.#deps.states(network).newest(channel.id),
+      this.#stateFor(voucher, amountAtomic),
     ]);
     // What the contract would refuse, and a missing balance, come after the voucher.
     if (!checked.isValid && !LAST.has(checked.reason)) return checked;
@@ -85,6 +87,20 @@ export class VoucherChecker {
     const uncovered = whyNotCovered(voucher, state, amountAtomic);
     if (uncovered) return uncovered;
     return checked.isValid ? { ...checked, extra: snapshot(channel.id, state) } : checked;
+  }
+
+  /**
+   * As of the newest block, or of that of our own deposit where the endpoint does not show it yet. The later state is not
+   * taken if the other may be from after it.
+   */
+  async #stateFor(voucher: Voucher, deposit: bigint): Promise<ChannelState | undefined> {
+    const { channel, network, ceiling } = voucher;
+    const states = this.#deps.states(network);
+    const newest = await states.newest(channel.id);
+    if (!newest || ceiling <= newest.balance + deposit) return newest;
+    const block = await this.#deps.depositBlock(network, channel);
+    const then = block === undefined ? undefined : await states.at(channel.id, block);
+    return then && mayBeBefore(newest, then) ? then : newest;
   }
 
   /**
@@ -103,6 +119,11 @@ export class VoucherChecker {
     return reads.acceptsSignature(payer, digest, signature);
   }
 }
+
+/** A balance falls only by a refund, which counts its nonce, and by a withdrawal that was pending for 15 minutes at least. */
+const mayBeBefore = (state: ChannelState, later: ChannelState): boolean =>
+  state.refundNonce <= later.refundNonce &&
+  (later.withdrawRequestedAt === 0n || state.withdrawRequestedAt === later.withdrawRequestedAt);
 
 const LAST = new Set<Reason>([
   "invalid_batch_settlement_evm_insufficient_balance",

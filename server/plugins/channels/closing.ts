@@ -29,7 +29,7 @@ export interface ClosingChannel {
 }
 
 interface ClosingDeps {
-  /** Those whose time to look at has come; a change of the operator's key closes channels, too. */
+  /** Those whose time to look at has come. Channels that are used no more begin to close. */
   due(): Promise<ClosingChannel[]>;
   /** As of the newest block, and as of the newest final one. */
   states(

@@ -22,7 +22,7 @@ import { refusal, type OwnScheme, type SettleOptions } from "../facilitator/sett
 import { snapshot, VoucherChecker } from "./check.ts";
 import { ChannelOrders, type ReceiverAuthorizer } from "./orders.ts";
 import { ChannelStates } from "./states.ts";
-import { isMerchants, ordersOf } from "./store.ts";
+import { isMerchants, newestDeposits, ordersOf } from "./store.ts";
 import walletPlugin from "./wallet-plugin.ts";
 
 /** The contract may be deployed while this process runs. */
@@ -51,6 +51,8 @@ export default fp(
       states: statesOf,
       reads: (network) => facilitator.readsOf(network),
       checkPayment: (payment) => facilitator.checkPayment(payment),
+      depositBlock: async (network, { id, config: { payer } }) =>
+        (await newestDeposits(prisma, network.chainId, [{ id, payer }])).get(id),
     });
     const orders = new ChannelOrders({
       settlement,
@@ -68,6 +70,7 @@ export default fp(
       find: (key) => settlement.findByAuthorization(key),
       ordersOf: (network, receiver) => ordersOf(prisma, network.chainId, receiver),
       states: statesOf,
+      deposits: (network, channels) => newestDeposits(prisma, network.chainId, channels),
       authorizer,
       isMerchants: (merchant, receiver, network) =>
         isMerchants(prisma, { merchant, receiver, chainId: network.chainId }),

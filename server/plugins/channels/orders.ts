@@ -60,6 +60,11 @@ export interface OrderDeps {
     receiver: Address,
   ): Promise<{ open: string[]; newest: bigint | null }>;
   states(network: NetworkFacts): ChannelStates;
+  /** Those of these channels into which we settled a deposit just now. */
+  deposits(
+    network: NetworkFacts,
+    channels: readonly { id: Hex; payer: Address }[],
+  ): Promise<ReadonlyMap<string, bigint>>;
   authorizer: ReceiverAuthorizer | undefined;
   /** Whether this merchant is the receiver. */
   isMerchants(merchant: string, receiver: Address, network: NetworkFacts): Promise<boolean>;
@@ -77,6 +82,8 @@ const NO_END = 2n ** 64n;
 /** How often a claim is repeated whose first part somebody else has sent. */
 const MAX_ROUNDS = 5;
 const ROUND_MS = 300;
+/** How often to look whether an endpoint shows our own deposit by now. */
+const MAX_LOOKS = 8;
 /** A failed order may be requested again. */
 const MAX_ATTEMPTS = 1_000;
 const TOO_LITTLE = "amount_below_floor";
@@ -100,11 +107,10 @@ export class ChannelOrders {
     if (foreign) return refused(order, "invalid_batch_settlement_evm_token_mismatch");
     const signature = order.signature ?? (await this.#signClaims(order, options));
     if (typeof signature !== "string") return refusal(order.networkName, signature);
-    const states = this.#deps.states(network);
     const ids = claims.map(({ channel }) => channelIdOf(network.chainId, channel));
     let sent: SettlementOutcome | undefined;
     for (let round = 0; round < MAX_ROUNDS; round += 1) {
-      const found = await states.all(ids);
+      const found = await this.#statesFor(order, ids);
       const lead = leadOf(claims, ids, found);
       if (lead === "unreadable")
         return refused(order, "invalid_batch_settlement_evm_rpc_read_failed");
@@ -137,6 +143,26 @@ export class ChannelOrders {
       await this.#deps.pause(ROUND_MS);
     }
     return refused(order, "settlement_pending");
+  }
+
+  /** An endpoint that lags may not show our own deposit yet, without which the contract would refuse the claim. */
+  async #statesFor({ network, claims }: Claim, ids: readonly Hex[]) {
+    const states = this.#deps.states(network);
+    let found = await states.all(ids);
+    const lacking = () =>
+      claims.flatMap(({ channel: { payer }, total }, index) => {
+        const [id, state] = [ids[index], found[index]];
+        return id && state && BigInt(total) > state.balance ? [{ id, payer }] : [];
+      });
+    const first = lacking();
+    if (first.length === 0) return found;
+    const deposits = await this.#deps.deposits(network, first);
+    const isMissing = (): boolean => lacking().some(({ id }) => deposits.has(id));
+    for (let look = 0; look < MAX_LOOKS && isMissing(); look += 1) {
+      await this.#deps.pause(ROUND_MS);
+      found = await states.all(ids);
+    }
+    return found;
   }
 
   async #settle(order: SettleOrder, options: SettleOptions): Promise<SettleAnswer> {

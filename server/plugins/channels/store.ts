@@ -1,5 +1,5 @@
 /** The channels module's database access. */
-import type { Address } from "viem";
+import type { Address, Hex } from "viem";
 import type { Db } from "../../infra/db/prisma.ts";
 
 /**
@@ -25,6 +25,27 @@ export async function ordersOf(
     open: rows.flatMap(({ id, hasClaims, block }) => (block === null && hasClaims ? [id] : [])),
     newest: rows[0]?.block ?? null,
   };
+}
+
+/**
+ * The newest block with a deposit of the last minute into each of these channels, as this service settled it: an endpoint
+ * may lag behind that one.
+ */
+export async function newestDeposits(
+  db: Db,
+  chainId: number,
+  channels: readonly { id: Hex; payer: Address }[],
+): Promise<Map<string, bigint>> {
+  const ids = channels.map(({ id }) => id);
+  const payers = channels.map(({ payer }) => payer);
+  // SQL: the channel is in the terms. The payer leads the key of the table.
+  const rows = await db.$queryRaw<{ id: string; block: bigint }[]>`
+    SELECT terms->>'channelId' AS id, max(block_number) AS block FROM settlements
+     WHERE from_address = ANY(${payers}) AND chain_id = ${chainId} AND status = 'settled'
+       AND settled_at > now() - interval '1 minute'
+       AND terms->>'scheme' IN ('channel-eip3009', 'channel-permit2') AND terms->>'channelId' = ANY(${ids})
+     GROUP BY 1`;
+  return new Map(rows.map(({ id, block }) => [id, block]));
 }
 
 /** Whether this wallet is the merchant's. A contract account counts only on its own chain. */

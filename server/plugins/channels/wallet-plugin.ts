@@ -69,8 +69,7 @@ export default fp<Options>(
 
     const closing = new Closing({
       async due() {
-        const signer = await app.walletChannels.signer();
-        if (signer) await store.closeOfOtherKeys(prisma, signer);
+        await store.closeUnused(pool, await app.walletChannels.signer());
         return store.closingChannels(prisma);
       },
       async states({ id, chainId }) {

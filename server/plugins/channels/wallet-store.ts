@@ -4,6 +4,7 @@ import type { ChannelConfig } from "../../core/authorization.ts";
 import { bytea, type Sql } from "../../infra/db/pool.ts";
 import {
   atomicOf,
+  atomicOrNull,
   databaseNow,
   placeOf,
   readKeyset,
@@ -124,6 +125,27 @@ const configIn = (
   salt: channel.salt as Hex,
 });
 
+/** What was deposited into these channels, and what is on its way there. */
+async function readDeposits(db: Db, channels: readonly { agentId: string; id: string }[]) {
+  const sums = await db.payment.groupBy({
+    by: ["agentId", "channelId", "outstanding"],
+    where: {
+      kind: "deposit",
+      OR: channels.map(({ agentId, id: channelId }) => ({ agentId, channelId })),
+      status: { in: ["reserved", "submitted", "unknown", "settled"] },
+    },
+    _sum: { amount: true },
+    _count: true,
+  });
+  return ({ agentId, id }: { agentId: string; id: string }) => {
+    const own = sums.filter((one) => one.agentId === agentId && one.channelId === id);
+    const of = (isOpen: boolean) => own.find(({ outstanding }) => outstanding === isOpen);
+    const amountOf = (isOpen: boolean): bigint =>
+      atomicOrNull(of(isOpen)?._sum.amount ?? null) ?? 0n;
+    return { settled: amountOf(false), open: amountOf(true), openCount: of(true)?._count ?? 0 };
+  };
+}
+
 const MAX_DUE = 50;
 
 /** Channels to be closed whose time to look at has come, and that no request uses. */
@@ -136,20 +158,10 @@ export async function closingChannels(db: Db): Promise<ClosingChannel[]> {
     include: { agent: { select: { walletAddress: true } } },
   });
   if (channels.length === 0) return [];
-  const deposits = await db.payment.groupBy({
-    by: ["agentId", "channelId", "outstanding"],
-    where: {
-      kind: "deposit",
-      OR: channels.map(({ agentId, id: channelId }) => ({ agentId, channelId })),
-      status: { in: ["reserved", "submitted", "unknown", "settled"] },
-    },
-    _sum: { amount: true },
-    _count: true,
-  });
+  const depositsIn = await readDeposits(db, channels);
   return channels.map((channel) => {
     const { agentId, id, voucher } = channel;
-    const own = deposits.filter((one) => one.agentId === agentId && one.channelId === id);
-    const settled = own.find(({ outstanding }) => !outstanding);
+    const deposits = depositsIn(channel);
     return {
       agentId,
       id: id as Hex,
@@ -161,8 +173,8 @@ export async function closingChannels(db: Db): Promise<ClosingChannel[]> {
       voucher: voucher && `0x${Buffer.from(voucher).toString("hex")}`,
       url: channel.url,
       refundTries: channel.refundTries,
-      depositedAtomic: settled?._sum.amount ? atomicOf(settled._sum.amount) : 0n,
-      openDeposits: own.find(({ outstanding }) => outstanding)?._count ?? 0,
+      depositedAtomic: deposits.settled,
+      openDeposits: deposits.openCount,
     };
   });
 }
@@ -216,12 +228,19 @@ export async function channelClosed(
   ]);
 }
 
-/** Channels whose key is no longer the one for new channels are used no more, so they are closed. */
-export async function closeOfOtherKeys(db: Db, signer: Address): Promise<void> {
-  await db.channel.updateMany({
-    where: { status: "open", signer: { not: signer } },
-    data: { status: "closing", reason: "key_changed" },
-  });
+/** Money that nobody uses must not lie in escrow. */
+const UNUSED_DAYS = 30;
+
+/** Closes channels that are used no more: nobody used them for long, or their key is no longer the one for new channels. */
+export async function closeUnused(sql: Sql, signer: Address | undefined): Promise<void> {
+  // SQL: the reason depends on the row, in one scan of the open channels.
+  await sql.query(
+    `UPDATE channels
+        SET status = 'closing', reason = CASE WHEN signer <> $1 THEN 'key_changed' ELSE 'unused' END
+      WHERE status = 'open' AND (signer <> $1
+         OR used_at < clock_timestamp() - $2 * interval '1 day' AND busy_until < clock_timestamp())`,
+    [signer ?? null, UNUSED_DAYS],
+  );
 }
 
 /** Uses no channel of this agent any more, or not this one. Returns how many are closing because of it. */
@@ -267,19 +286,7 @@ export async function listChannels(
   const stored = await readKeyset(page, (where, order) =>
     db.channel.findMany({ where: { AND: [{ agentId }, where] }, ...order }),
   );
-  const deposits = await db.payment.groupBy({
-    by: ["channelId"],
-    where: {
-      agentId,
-      kind: "deposit",
-      channelId: { in: stored.map(({ id }) => id) },
-      status: { in: ["reserved", "submitted", "unknown", "settled"] },
-    },
-    _sum: { amount: true },
-  });
-  const depositedIn = new Map(
-    deposits.map(({ channelId, _sum }) => [channelId, _sum.amount ? atomicOf(_sum.amount) : 0n]),
-  );
+  const depositsIn = await readDeposits(db, stored);
   return stored.map((channel) => ({
     ...placeOf(channel),
     agentId: channel.agentId,
@@ -288,7 +295,7 @@ export async function listChannels(
     withdrawDelay: channel.withdrawDelay,
     status: channel.status as ChannelRow["status"],
     reason: channel.reason,
-    depositedAtomic: depositedIn.get(channel.id) ?? 0n,
+    depositedAtomic: depositsIn(channel).settled + depositsIn(channel).open,
     ceilingAtomic: atomicOf(channel.ceiling),
     chargedAtomic: atomicOf(channel.charged),
     returnedAtomic: atomicOf(channel.returned),

@@ -186,6 +186,7 @@ const GROUPS: Readonly<Record<string, readonly [one: string, many: string]>> = {
   "session.created": ["sign-in", "sign-ins"],
   "withdrawal.settled": ["withdrawal", "withdrawals"],
   "channel.opened": ["payment channel opened", "payment channels opened"],
+  "channel.low": ["payment channel with little left", "payment channels with little left"],
   "channel.closed": ["payment channel closed", "payment channels closed"],
   "channel.refused": ["payment channel refused", "payment channels refused"],
   "listing.flagged": ["listing flagged", "listings flagged"],

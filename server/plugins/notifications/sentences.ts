@@ -70,7 +70,8 @@ export function headline(
     "session.created": `New sign-in with your wallet from ${fact(data, "ip")}`,
     "withdrawal.settled": `${amount} was withdrawn from ${who}`,
     "channel.opened": `${who} opened a payment channel with ${amount}`,
-    "channel.closed": `A payment channel of ${who} is closed: ${usdc("returned")} came back`,
+    "channel.low": `A payment channel of ${who} has only ${usdc("left")} left${needsOf(data) ? ", and your limits allow no other deposit" : ""}`,
+    "channel.closed": `A payment channel of ${who} ${fact(data, "reason") === "unused" ? "was not used for 30 days and " : ""}is closed: ${usdc("returned")} came back`,
     "channel.refused": `A seller broke the rules of a payment channel of ${who}, which is being closed`,
     "listing.flagged": "One of your listings was flagged",
     "settlement.settled": `You were paid ${amount}`,
@@ -85,6 +86,10 @@ export function headline(
   return sentences[type] ?? type;
 }
 
+/** What the owner would have to sign. */
+const needsOf = (data: unknown): Record<string, unknown> | undefined =>
+  isRecord(data) && isRecord(data["needs"]) ? data["needs"] : undefined;
+
 const DETAILS = {
   payee: "To",
   from: "From",
@@ -93,6 +98,10 @@ const DETAILS = {
   errorReason: "Code",
   expiresAt: "Open until",
 } as const;
+const NEEDS = {
+  channelHeld: "Held in channels, at least",
+  payeeChannelHeld: "Held in channels with this payee, at least",
+} as const;
 
 /** 2.5 as 2.50. */
 export const withCents = (amount: string): string =>
@@ -100,8 +109,13 @@ export const withCents = (amount: string): string =>
 
 /** The facts beside the sentence. Text of third parties stays in `data.thirdParty`. */
 export const detailOf = ({ type, data }: Event): string =>
-  Object.entries({ ...DETAILS, ...(type === "key.created" && { expiresAt: "Valid until" }) })
-    .map(([name, what]) => [what, fact(data, name)] as const)
+  [
+    ...Object.entries({
+      ...DETAILS,
+      ...(type === "key.created" && { expiresAt: "Valid until" }),
+    }).map(([name, what]) => [what, fact(data, name)] as const),
+    ...Object.entries(NEEDS).map(([name, what]) => [what, fact(needsOf(data), name)] as const),
+  ]
     .filter(([, value]) => value !== "?")
     .map(([what, value]) => `${what}: ${value}`)
     .join(" · ");

@@ -37,7 +37,10 @@ export type DifferenceKind =
   | "transfer_unknown"
   | "incoming_gone"
   | "balance_short"
-  | "relayer_nonce";
+  | "relayer_nonce"
+  | "channel_balance"
+  | "channel_claimed"
+  | "channel_row";
 
 export interface Finding {
   kind: DifferenceKind;
@@ -51,6 +54,8 @@ export interface Finding {
   nonce?: Nonce;
   terms?: SchemeTerms;
   detail?: Record<string, unknown>;
+  /** Makes the row agree with what was proven; true if it does then. */
+  correct?: () => Promise<boolean>;
 }
 
 /** A deposit into a channel uses a nonce of the token, under a prefix of ours that the token's logs do not have. */

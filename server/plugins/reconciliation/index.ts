@@ -17,6 +17,7 @@ import {
 import { afterStartup } from "../../infra/after-startup.ts";
 import type { ChainClient } from "../../infra/chain/index.ts";
 import * as walletLogs from "../../infra/chain/wallet-logs.ts";
+import { payoutsIn } from "../../schemes/batch-settlement/index.ts";
 import { schemeOf } from "../../schemes/index.ts";
 import type { LedgerState } from "../../schemas/overview.ts";
 import { isOurTransaction } from "../settlement/lane-store.ts";
@@ -25,8 +26,10 @@ import { keyOf, unexplainedIn, type LedgerRow, type Finding } from "./compare.ts
 import { agrees, repair, Timeouts, type RepairDeps } from "./repair.ts";
 import { onPromotion } from "../../infra/db/primary.ts";
 import { RestoreHold } from "./hold.ts";
+import { ChannelProofs, readTotals } from "./channels.ts";
 import { readLanes } from "./lanes.ts";
 import { Reconciler } from "./reader.ts";
+import * as channelStore from "./channels-store.ts";
 import * as cursors from "./cursor-store.ts";
 import * as holds from "./hold-store.ts";
 import { readState, showToOperators } from "./state.ts";
@@ -154,6 +157,24 @@ export default fp(
         store.readRows(app.pool, key, keys);
       const repairFinding = (finding: Finding) => repair(repairDeps, finding);
       const wallets = knownWallets();
+      const channels = new ChannelProofs({
+        chainId,
+        due: (limit) => channelStore.dueChannels(app.pool, chainId, limit),
+        totals: (ids, block) => readTotals(rpc, ids, block),
+        witnesses: (ids, block) => rpc.witnesses((endpoint) => readTotals(endpoint, ids, block)),
+        rows: (those, block) => channelStore.readChannelRows(app.pool, those, block),
+        payouts: (one, block) => channelStore.payoutsSince(app.pool, chainId, one, block),
+        payout: async (hash) => {
+          const found = await receipt(hash);
+          return found ? payoutsIn(found.logs) : undefined;
+        },
+        correct: (one, returned) => channelStore.correctReturned(app.pool, one, returned),
+        agreed: (those) => channelStore.endChannelDifferences(app.pool, chainId, those),
+        lookAgain: (those) => channelStore.proveLater(app.pool, those),
+        repair: repairFinding,
+        timeouts,
+        log,
+      });
       const reader = new Reconciler({
         confirmations: network.confirmations,
         head: () => {
@@ -242,6 +263,7 @@ export default fp(
             },
             finalBlock,
           ),
+        channels: (finalBlock) => channels.run(finalBlock),
         timeouts,
         log,
       });

@@ -40,6 +40,8 @@ interface ReaderDeps extends Pick<BalanceDeps, "balancesAt" | "knownBalances"> {
   goneIncoming(span: { from: bigint; to: bigint; seen: ReadonlySet<string> }): Promise<Finding[]>;
   /** The relayers' nonces, as of a final block. */
   lanes(finalBlock: bigint): Promise<LanesRead>;
+  /** Some of the payment channels, as of a final block that was read. */
+  channels(finalBlock: bigint): Promise<void>;
   /** Closes differences whose rows agree with the chain by now. */
   recheck(): Promise<void>;
   timeouts: Timeouts;
@@ -100,10 +102,11 @@ export class Reconciler {
       await this.#deps.recheck();
     }
     // No new block means no new nonce.
-    if (this.#lanesReadAt === safe) return false;
-    const read = await this.#deps.lanes(safe);
+    const read = this.#lanesReadAt === safe ? "done" : await this.#deps.lanes(safe);
     this.#lanesReadAt = read === "done" ? safe : undefined;
-    return read === "more";
+    if (read === "more") return true;
+    await this.#deps.channels(safe);
+    return false;
   }
 
   /** The next block to read after the range; undefined if it does not count as read yet. */

@@ -85,6 +85,12 @@ export const MEANING: Record<DifferenceKind, string> = {
   transfer_unknown: "money left an agent's wallet without an authorization: its key may be stolen",
   incoming_gone: "a chain reorganisation reversed an incoming transfer",
   balance_short: "a wallet's balance is lower than its recorded transfers",
+  channel_balance:
+    "the deposits of a payment channel are not what was claimed, what came back and what is in it",
+  channel_claimed:
+    "more was claimed from a payment channel than its wallet signed: the database was restored, or the channel's key is used elsewhere",
+  channel_row:
+    "the row of a payment channel does not agree with what its wallet signed, or with what was claimed at its end: it was changed",
   relayer_nonce:
     "a transaction not in the ledger used a relayer nonce: a second signer has its key, or the database was restored",
 };
@@ -95,6 +101,10 @@ const WAITS: Partial<Record<DifferenceKind, "reconcileOpenMs" | "reconcileAbsent
   payment_open: "reconcileOpenMs",
   cancel_open: "reconcileOpenMs",
   payment_not_on_chain: "reconcileAbsentMs",
+  // Rows and chain are read one after the other.
+  channel_balance: "reconcileAbsentMs",
+  channel_claimed: "reconcileAbsentMs",
+  channel_row: "reconcileAbsentMs",
 };
 
 /** "wait": there is no result yet, so the block does not count as read. */
@@ -178,9 +188,9 @@ async function prove(deps: RepairDeps, finding: Finding): Promise<Proven> {
     case "payment_other":
       return row && txHash ? proveOther(deps, row, txHash) : "wait";
     default:
-      // The rows are right: the problem is outside. A relayer's nonce ends by itself (lanes.ts); the others, a person
-      // closes.
-      return async () => kind === "incoming_gone";
+      // The rows are right: the problem is outside. Those of relayers' nonces and of channels end when both agree
+      // (lanes.ts, channels.ts); the others, a person closes.
+      return finding.correct ?? (async () => kind === "incoming_gone");
   }
 }
 

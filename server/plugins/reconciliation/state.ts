@@ -6,7 +6,7 @@ import { registerGauges } from "../../infra/telemetry.ts";
 import type { LedgerState } from "../../schemas/overview.ts";
 import { readCursors } from "./cursor-store.ts";
 import { MEANING } from "./repair.ts";
-import { countOpenDifferences, readOpenDifferences } from "./store.ts";
+import { channelProofsOverdue, countOpenDifferences, readOpenDifferences } from "./store.ts";
 
 const NOWHERE = { asOfBlock: null, asOf: null };
 
@@ -71,6 +71,22 @@ export function showToOperators(app: FastifyInstance): void {
       purser_ledger_block: [
         "The last block that was compared with the ledger",
         ({ block }) => (block === null ? undefined : Number(block)),
+      ],
+    },
+  });
+  registerGauges(metrics, {
+    labelNames: ["network"],
+    rows: async () => {
+      const overdue = await channelProofsOverdue(app.pool);
+      return chains.all.map(({ network }) => ({
+        labels: { network: network.id },
+        seconds: overdue.find(({ chainId }) => chainId === network.chainId)?.seconds ?? 0,
+      }));
+    },
+    gauges: {
+      purser_channel_proof_overdue_seconds: [
+        "How long the comparison of a payment channel with the chain is overdue, of the oldest one",
+        ({ seconds }) => seconds,
       ],
     },
   });

@@ -392,3 +392,16 @@ export async function countOpenDifferences(
     count: _count,
   }));
 }
+
+/** How long the comparison of a channel with the chain is overdue, for each chain with such a channel. */
+export async function channelProofsOverdue(
+  sql: Sql,
+): Promise<{ chainId: number; seconds: number }[]> {
+  // SQL: by the database's clock.
+  const { rows } = await sql.query<{ chainId: bigint; seconds: number }>(
+    `SELECT chain_id AS "chainId",
+            extract(epoch FROM max(clock_timestamp() - GREATEST(prove_at, created_at)))::float8 AS seconds
+       FROM channels WHERE prove_at <= clock_timestamp() GROUP BY chain_id`,
+  );
+  return rows.map(({ chainId, seconds }) => ({ chainId: Number(chainId), seconds }));
+}

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import fp from "fastify-plugin";
 import type { FastifyInstance } from "fastify";
 import { Counter, Histogram, type Registry } from "prom-client";
-import { formatGas, GAS_SHARES, PLAIN_GAS } from "../../core/gas.ts";
+import { formatGas, GAS_SHARES, PLAIN_GAS, WITHDRAWAL_GAS } from "../../core/gas.ts";
 import { ApiError } from "../../errors.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import { afterStartup } from "../../infra/after-startup.ts";
@@ -380,9 +380,6 @@ function watchWork(registry: Registry, engine: RunningEngine): void {
   });
 }
 
-/** Without its seller a channel needs two transactions, one that begins the withdrawal and one that finishes it. */
-const CHANNEL_GAS = 2n * 120_000n;
-
 /**
  * Measured in payments, because coins differ in value between networks and gas prices change every day. An account that
  * only withdraws from channels pays for no payment.
@@ -402,7 +399,7 @@ function watchFunds(registry: Registry, engine: RunningEngine): void {
       left.set(
         `${labels.network} ${labels.lane}`,
         lane.sendsOnlyBound
-          ? { labels, withdrawals: enoughFor(CHANNEL_GAS) }
+          ? { labels, withdrawals: enoughFor(WITHDRAWAL_GAS) }
           : { labels, payments: enoughFor(PLAIN_GAS) },
       );
     }

@@ -372,6 +372,18 @@ export function eventsOf(
   });
 }
 
+/** What a transaction paid out of channels to their payers, by channel. */
+export function payoutsIn(logs: readonly RpcLog[]): Map<string, bigint> {
+  const payouts = new Map<string, bigint>();
+  for (const log of logs) {
+    const [event, id] = log.topics;
+    if (!isOfContract(log) || (event !== REFUNDED && event !== WITHDRAWN) || !id) continue;
+    const channelId = id.toLowerCase();
+    payouts.set(channelId, (payouts.get(channelId) ?? 0n) + BigInt(log.data));
+  }
+  return payouts;
+}
+
 /** The contract's errors, as `infra/chain/errors.ts` shows them. */
 const custom = (signature: string): string => `custom error ${toFunctionSelector(signature)}`;
 const ERRORS = new Map(

@@ -3,12 +3,14 @@
  * authorizations reach the engine like all others, by `schemes/index.ts`.
  */
 export {
+  channelCall,
   channelIdOf,
   CHANNELS,
   claimCall,
   claimDigest,
   errorName,
   pairOf,
+  payoutsIn,
   readState,
   receiverCall,
   refundCall,

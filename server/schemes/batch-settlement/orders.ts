@@ -5,6 +5,7 @@
  */
 import { addressTopic, type CallResult } from "../../core/abi.ts";
 import type { AuthorizationRef, SchemeTerms } from "../../core/authorization.ts";
+import { MEASURED_WITHDRAWAL_GAS, withMargin } from "../../core/gas.ts";
 import type { ExpectedTransfer, Reason, Relaying } from "../scheme.ts";
 import {
   CHANNELS,
@@ -34,8 +35,6 @@ const CLAIM_GAS = 60_000n;
 const ROW_GAS = 45_000n;
 const SETTLE_GAS = 120_000n;
 const REFUND_GAS = 120_000n;
-const WITHDRAW_GAS = 120_000n;
-
 const explained =
   (reason: Reason, what: string): Relaying["explainRevert"] =>
   (text) => {
@@ -195,7 +194,7 @@ export const withdraw: Relaying = {
       ],
       isPlainKey: true,
       deployment: undefined,
-      keyGas: WITHDRAW_GAS,
+      keyGas: withMargin(MEASURED_WITHDRAWAL_GAS[step]),
       sender: facilitator,
     };
   },

@@ -17,6 +17,7 @@ export function statusIn(channel: AgentChannel, nowMs: number): string {
   const { status, reason, returnsAt } = channel;
   if (status !== "closing") return status === "open" ? "Open" : "Closed";
   if (returnsAt !== null) return `Closing: withdrawal until ${formatClock(returnsAt, nowMs)}`;
+  if (reason === "unused") return "Closing: not used for 30 days";
   return reason === "seller_broke_rules"
     ? "Closing: the seller broke the rules"
     : "Closing: the seller was asked";

@@ -28,6 +28,7 @@ export const TYPES: Readonly<Record<NotificationTypeName, TypeLabel>> = {
   "agent.funded": words("Money received", "Agents", "green"),
   "withdrawal.settled": words("Withdrawal made", "Agents"),
   "channel.opened": words("Payment channel opened", "Payment channels"),
+  "channel.low": words("Little left in a payment channel", "Payment channels", "yellow"),
   "channel.closed": words("Payment channel closed", "Payment channels", "green"),
   "channel.refused": words("Payment channel refused", "Payment channels", "red"),
   "policy.changed": words("Rules changed", "Access", "sea"),
