@@ -241,7 +241,9 @@ export class X402Client {
       );
     const wasDelivered = shown?.kind === "delivered";
     const payment = await this.#signedBefore(job, begun, wasDelivered);
-    if (shown) return this.#finish(job, payment, shown);
+    // Only the seller knows what it charged through a channel, so it is shown the voucher again.
+    const isOpen = payment.through !== undefined && shown?.kind === "failed" && isUndecided(shown);
+    if (shown && !(isOpen && isSafe(target))) return this.#finish(job, payment, shown);
     // Without its response, the same proof is shown once more, if a repetition has no effect.
     return isSafe(target)
       ? this.#deliver(job, payment)
@@ -528,6 +530,9 @@ export class X402Client {
     };
   }
 }
+
+const isUndecided = ({ how }: Extract<ProofResponse, { kind: "failed" }>): boolean =>
+  how === "timeout" || how === "broken";
 
 /** It costs nothing now, and the key stays unused: the same call may have to pay later. */
 const notStored = (body: Record<string, unknown>): Found => ({
