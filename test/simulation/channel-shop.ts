@@ -51,12 +51,14 @@ type Manner =
   | "reports nothing"
   | "reports too much"
   | "reports another total"
-  | "names another channel";
+  | "names another channel"
+  | "claims another total";
 
 const LIES: readonly Manner[] = [
   "reports too much",
   "reports another total",
   "names another channel",
+  "claims another total",
 ];
 /** With how often each is chosen. */
 const KINDS: Readonly<Record<ChannelSale["kind"], readonly (readonly [Manner, number])[]>> = {
@@ -152,6 +154,14 @@ export class ChannelShop {
     if (manner === "fails") return { status: 500, body: "no" };
     if (manner === "is silent") return undefined;
     const { priceAtomic } = this.sale;
+    // Without a voucher for it.
+    if (manner === "claims another total")
+      return this.#asks(MISMATCH, {
+        channelState: {
+          channelId: id,
+          chargedCumulativeAmount: String(known.charged + 3n * priceAtomic),
+        },
+      });
     const isWhole = manner === "reports nothing" || this.random.next() < 0.5;
     const amount = isWhole ? priceAtomic : BigInt(this.random.int(0, Number(priceAtomic)));
     known.charged += amount;
