@@ -243,8 +243,7 @@ export class ChannelShop {
       BigInt(deposit.amount),
       deposit.authorization.erc3009Authorization,
     );
-    if (!this.#sent.has(data) || this.random.next() < 0.3) this.#send(COLLECTING, data);
-    this.#sent.add(data);
+    this.#send(COLLECTING, data);
     for (let waited = 0; waited < BLOCKS_FOR_DEPOSIT; waited += 1) {
       if (this.#world.chain.channelOf(id).balance > before) return;
       await pause(1_000);

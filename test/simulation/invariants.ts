@@ -120,13 +120,13 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
           ?.find(
             (each) => each.to === to && String(each.value) === value && !wasBefore(each.block),
           );
-        if (status === "queued" || status === "submitted" || !isFinal)
-          return [`${id} is still ${status}`];
-        // A step of a withdrawal from a channel uses no authorization of the token.
+        // A step of a withdrawal from a channel uses no authorization of the token, and may be overtaken.
         if (isOfChannel)
           return status === "settled" && !channelSteps.has(txHash as Hex)
             ? [`${id} is settled by ${txHash}, which did nothing with a channel`]
             : [];
+        if (status === "queued" || status === "submitted" || !isFinal)
+          return [`${id} is still ${status}`];
         if (status === "settled" && use?.txHash !== txHash)
           return [`${id} is settled by ${txHash}, and the chain has ${use?.txHash}`];
         if (status !== "settled" && use !== undefined)

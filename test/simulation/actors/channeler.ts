@@ -44,6 +44,8 @@ export const channeler: Kind = {
     if (kind === "liar") world.sales.isClosing = true;
     const shop = new ChannelShop(world, random, sale);
     const buying: Promise<void>[] = [];
+    // While requests and deposits are under way.
+    if (random.next() < 0.15) buying.push(closeLater(world, agent, random.int(0, 5_000)));
     for (let request = random.int(2, 5); request > 0; request -= 1) {
       const bought = buy(world, agent, { sale, shop, request: String(request), random });
       buying.push(bought);
@@ -56,6 +58,11 @@ export const channeler: Kind = {
     if (random.next() < 0.3) await close(world, agent);
   },
 };
+
+async function closeLater(world: World, agent: KnownAgent, ms: number): Promise<void> {
+  await pause(ms);
+  await close(world, agent);
+}
 
 async function close(world: World, agent: KnownAgent): Promise<void> {
   world.sales.isClosing = true;
@@ -86,7 +93,7 @@ async function buy(
   const answers: ChannelSale["answers"] extends Map<string, infer Answers> ? Answers : never = [];
   sale.answers.set(request, answers);
   if (!isSafe) sale.once.add(request);
-  for (let tries = 0; tries < (isSafe ? TRIES : FEW_TRIES);) {
+  for (let tries = 0; tries < (isSafe && !world.sales.isClosing ? TRIES : FEW_TRIES);) {
     const service = world.anyService();
     if (service) tries += 1;
     const answered = service

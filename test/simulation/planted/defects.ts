@@ -673,6 +673,22 @@ export const DEFECTS: readonly PlantedDefect[] = [
     caughtBy: "test/x402-client/channels-killed.test.ts",
   },
   {
+    name: "voucher-of-a-released-reservation",
+    story:
+      "A process that was suspended after it had reserved went on when its reservation was released. Its voucher was shown, and the ceiling did not count as spent.",
+    area: "channels",
+    file: "prisma/functions/purser_voucher_signed.sql",
+    changes: [
+      {
+        find: `  IF NOT FOUND THEN
+    PERFORM`,
+        replace: `  IF FALSE THEN
+    PERFORM`,
+      },
+    ],
+    caughtBy: "test/x402-client/channels-killed.test.ts",
+  },
+  {
     name: "two-requests-have-one-channel",
     story:
       "Two processes reserved the same ceiling of a channel. Both requests showed the same voucher, and the seller served one of them for nothing, or refused it.",
