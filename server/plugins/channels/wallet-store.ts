@@ -158,20 +158,19 @@ export async function closingChannels(db: Db): Promise<ClosingChannel[]> {
     include: { agent: { select: { walletAddress: true } } },
   });
   if (channels.length === 0) return [];
-  const deposits = await db.payment.groupBy({
-    by: ["agentId", "channelId", "outstanding"],
+  const deposits = await db.payment.findMany({
+    select: { agentId: true, channelId: true, amount: true, finalAt: true },
     where: {
       kind: "deposit",
       OR: channels.map(({ agentId, id: channelId }) => ({ agentId, channelId })),
       status: { in: ["reserved", "submitted", "unknown", "settled"] },
     },
-    _sum: { amount: true },
-    _count: true,
   });
   return channels.map((channel) => {
     const { agentId, id, voucher } = channel;
     const own = deposits.filter((one) => one.agentId === agentId && one.channelId === id);
-    const settled = own.find(({ outstanding }) => !outstanding);
+    // One that is not final is missing at the newest final block, as if it had come back.
+    const final = own.filter(({ finalAt }) => finalAt !== null);
     return {
       agentId,
       id: id as Hex,
@@ -183,8 +182,8 @@ export async function closingChannels(db: Db): Promise<ClosingChannel[]> {
       voucher: voucher && `0x${Buffer.from(voucher).toString("hex")}`,
       url: channel.url,
       refundTries: channel.refundTries,
-      depositedAtomic: settled?._sum.amount ? atomicOf(settled._sum.amount) : 0n,
-      openDeposits: own.find(({ outstanding }) => outstanding)?._count ?? 0,
+      depositedAtomic: final.reduce((sum, { amount }) => sum + atomicOf(amount), 0n),
+      openDeposits: own.length - final.length,
     };
   });
 }
