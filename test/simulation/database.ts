@@ -1,7 +1,7 @@
 // The database of a world: the real Postgres, with the world's time. A statement takes effect at one moment of the world
 // and its response arrives at a later one; between the two a process or a connection may be lost. Statements take effect
 // one after the other, so the order of the events decides everything.
-import { Client, DatabaseError, Query } from "pg";
+import { Client, DatabaseError, Query, types as builtinTypes } from "pg";
 import { outside, real, type Actor, type Event, type Timeline } from "./time.ts";
 
 export interface Statement {
@@ -51,7 +51,7 @@ export class Backends {
   async take(settings: string): Promise<Backend> {
     const free = this.#free.get(settings)?.pop();
     if (free) return free;
-    const options = [settings, ...NO_REAL_TIMEOUTS].join(" ");
+    const options = [settings, ...SETTINGS].join(" ");
     const client = new Client({ connectionString: this.#url, options });
     client.on("error", () => undefined);
     await client.connect();
@@ -90,7 +90,15 @@ class TimedQuery extends (Query as unknown as new (config: object, done: Done) =
   #isTimeSet = false;
 
   constructor(statement: Statement, micros: number, done: Done) {
-    super({ ...statement, values: statement.values ?? [], queryMode: "extended" }, done);
+    super(
+      {
+        ...statement,
+        name: nameOf(statement),
+        values: statement.values ?? [],
+        queryMode: "extended",
+      },
+      done,
+    );
     this.#micros = String(micros);
   }
 
@@ -115,6 +123,15 @@ class TimedQuery extends (Query as unknown as new (config: object, done: Done) =
   }
 }
 
+/** Each text is parsed and planned once for each connection, also where the service gives no name. */
+const names = new Map<string, string>();
+function nameOf({ name, text }: Statement): string {
+  if (name !== undefined) return name;
+  const made = names.get(text) ?? `sim.${names.size}`;
+  names.set(text, made);
+  return made;
+}
+
 /** Internals of pg that its types do not contain. */
 interface WireConnection {
   stream: { cork(): void; uncork(): void };
@@ -129,10 +146,15 @@ interface WireQuery {
 
 const CONSTANT = /^(SELECT 1|\s*SELECT pg_is_in_recovery\(\) AS standby[^]*)$/;
 
+/** As `databaseNow` reads it. */
+const READS_CLOCK = "SELECT clock_timestamp() AS now";
+
 /** Real time after which a statement without a result may be waiting for a lock. */
 const LOOK_FOR_LOCKS_MS = 3;
-/** Postgres' own timeouts count real time: here they end in virtual time. */
-const NO_REAL_TIMEOUTS = [
+const SETTINGS = [
+  // The plan of a statement depends on no earlier world.
+  "-c plan_cache_mode=force_generic_plan",
+  // Postgres' own timeouts count real time: here they end in virtual time.
   "-c statement_timeout=0",
   "-c lock_timeout=0",
   "-c idle_in_transaction_session_timeout=0",
@@ -231,17 +253,33 @@ export class Database {
       await Promise.all(this.#cleanups);
       const open = [...this.#running].filter(([, { blockers }]) => blockers.length === 0);
       if (open.length === 0) return;
+      const [only] = open;
+      if (only && !this.#mayWait(only[0])) {
+        this.#end(...only, await only[1].outcome);
+        continue;
+      }
       let isProgress = false;
       for (const [session, running] of open) {
         const outcome = await soon(running.outcome);
         if (!outcome) continue;
         isProgress = true;
-        this.#running.delete(session);
-        running.done(outcome);
-        this.#mayHaveReleased(session.pid);
+        this.#end(session, running, outcome);
       }
       if (!isProgress) await this.#lookForLocks(open);
     }
+  }
+
+  #end(session: Session, running: Running, outcome: Outcome): void {
+    this.#running.delete(session);
+    running.done(outcome);
+    this.#mayHaveReleased(session.pid);
+  }
+
+  /** Whether another connection may keep a lock. */
+  #mayWait(session: Session): boolean {
+    if (this.#running.size > 1) return true;
+    for (const other of this.#sessions) if (other !== session && other.isInTransaction) return true;
+    return false;
   }
 
   async #lookForLocks(open: [Session, Running][]): Promise<void> {
@@ -286,7 +324,7 @@ export class Database {
         await this.backends.monitor.query("SELECT pg_cancel_backend($1)", [pid]);
         await running.outcome;
       }
-      await client.query("ROLLBACK; SELECT pg_advisory_unlock_all()");
+      if (running || session.isInTransaction) await client.query("ROLLBACK");
       this.backends.give(session.settings, await backend);
       this.#mayHaveReleased(pid);
     });
@@ -341,7 +379,7 @@ export class Session {
   readonly #lockMs: number;
   readonly #idleMs: number;
   #backend: Promise<Backend> | undefined;
-  #isInTransaction = false;
+  isInTransaction = false;
   /** What was announced and is not committed yet. */
   #notes: [channel: string, payload: string][] = [];
   #isEnded = false;
@@ -393,7 +431,7 @@ export class Session {
             if (this.#isEnded) return;
             done(error ?? null, outcome.result);
           });
-          if (this.#isInTransaction) this.#limitIdleness(atMs);
+          if (this.isInTransaction) this.#limitIdleness(atMs);
         },
       );
     });
@@ -410,6 +448,7 @@ export class Session {
     const constant = CONSTANT.test(text);
     const known = constant && backends.constants.get(text);
     if (known) return known;
+    if (text === READS_CLOCK && !this.isInTransaction) return this.#readClock(statement);
     this.#backend ??= backends.take(this.settings);
     const backend = await this.#backend;
     const { client } = backend;
@@ -425,23 +464,34 @@ export class Session {
         if (constant) backends.constants.set(text, result);
         return result;
       }
-      this.#isInTransaction = false;
+      this.isInTransaction = false;
       const ended = await client.query(text);
       if (ended.command !== "COMMIT") this.#notes = [];
       return ended;
     } catch (error) {
-      if (!this.#isInTransaction) this.#notes = [];
+      if (!this.isInTransaction) this.#notes = [];
       throw error;
     } finally {
       // Everybody learns of it when it is committed.
-      if (!this.#isInTransaction)
+      if (!this.isInTransaction)
         for (const note of this.#notes.splice(0)) this.database.notify(...note);
     }
   }
 
+  /** Without Postgres, whose clock is the world's anyway: it is the most frequent statement of all. */
+  #readClock({ rowMode, types }: Statement): object {
+    const { micros } = this.database;
+    const text = `${new Date(Math.floor(micros / 1_000)).toISOString().slice(0, -1).replace("T", " ")}${String(micros % 1_000).padStart(3, "0")}+00`;
+    const parse = (types as typeof builtinTypes | undefined) ?? builtinTypes;
+    const now: unknown = parse.getTypeParser(builtinTypes.builtins.TIMESTAMPTZ, "text")(text);
+    const fields = [{ name: "now", dataTypeID: builtinTypes.builtins.TIMESTAMPTZ, format: "text" }];
+    const rows = [rowMode === "array" ? [now] : { now }];
+    return { command: "SELECT", rowCount: 1, rows, fields };
+  }
+
   async #begin(client: Client, text: string): Promise<unknown> {
     const { micros } = this.database;
-    this.#isInTransaction = true;
+    this.isInTransaction = true;
     const settings = `set_config('sim.began', '${micros}', true), set_config('${CLOCK}', '${micros}', false)`;
     const [begun] = (await client.query(`${text}; SELECT ${settings}`)) as unknown as unknown[];
     return begun;

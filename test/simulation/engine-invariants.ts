@@ -7,7 +7,7 @@ import { differingGasAccounts } from "../helpers/gas-accounts.ts";
 import { useKey } from "./sales.ts";
 import type { LogLine } from "./service.ts";
 import type { Invariant } from "./kind.ts";
-import { NATIVE_PRICE_ATOMIC, RELAYERS, SECRETS, type World } from "./world.ts";
+import { CHANNEL_ACCOUNT, NATIVE_PRICE_ATOMIC, RELAYERS, SECRETS, type World } from "./world.ts";
 
 const isAfter =
   (fault: string) =>
@@ -130,7 +130,7 @@ export const ENGINE_INVARIANTS = {
     );
     const ours = new Set(attempts.map(({ hash }) => hash));
     const broken: string[] = [];
-    for (const relayer of RELAYERS)
+    for (const relayer of [...RELAYERS, CHANNEL_ACCOUNT])
       for (const { transaction, receipt, feeWei } of chain.transactionsOf(relayer)) {
         const key = `${relayer} ${transaction.nonce}`;
         const row = stored.get(key);
@@ -191,7 +191,9 @@ export const ENGINE_INVARIANTS = {
               EXISTS (SELECT FROM webhooks w WHERE w.owner_id = a.owner_id) AS "isReceived",
               ARRAY(SELECT n.type FROM notifications n WHERE n.subject_id = p.id AND n.type <> 'payment.undelivered'
                      ORDER BY n.created_at) AS types
-         FROM payments p JOIN agents a ON a.id = p.agent_id`,
+         FROM payments p JOIN agents a ON a.id = p.agent_id
+        -- A deposit is not spent, and what a seller did not charge was not paid.
+        WHERE p.kind <> 'deposit' AND p.charged IS DISTINCT FROM 0`,
     );
     return rows.flatMap(({ id, kind, status, isReceived, types }) => {
       const last = types.at(-1);

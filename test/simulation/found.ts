@@ -4,11 +4,14 @@ import { privateKeyToAccount } from "viem/accounts";
 import { newId } from "../../server/core/ids.ts";
 import { signOrder } from "../helpers/owner.ts";
 import type { Backends } from "./database.ts";
-import type { KnownAgent } from "./agents.ts";
+import { usdc, type KnownAgent } from "./agents.ts";
 import { inside } from "./time.ts";
 import { Client, START_MS, World } from "./world.ts";
 
 const USDC = 1_000_000n;
+/** What an agent may leave unspent in payment channels. */
+export const HELD_ATOMIC = 1_500_000n;
+const LONGEST_DELAY_SECONDS = 3_600;
 /** Before all worlds, so that leases and sessions have ended. */
 const DAY_MS = 86_400_000;
 export const payee = (number: number): Address =>
@@ -47,6 +50,8 @@ export async function found(backends: Backends, url: string): Promise<KnownAgent
       name: `Agent ${number}`,
       dailyLimit: String(number),
       allowlist: PAYEES,
+      channelHeld: usdc(HELD_ATOMIC),
+      channelDelay: LONGEST_DELAY_SECONDS,
     };
     for (;;) {
       const asked = world.request(client, service, { route: "POST /api/agents", body, as });

@@ -1,7 +1,10 @@
 // What must be true in every world, whatever happens in it.
 import type { ClientBase } from "pg";
+import type { Hex } from "viem";
 import type { Invariant } from "./kind.ts";
 import type { Intent, World } from "./world.ts";
+import { CHANNELS, COLLECTOR } from "./chain/channels.ts";
+import { CHANNEL_INVARIANTS, channelsNow } from "./channel-invariants.ts";
 import { ENGINE_INVARIANTS, gasIsRight } from "./engine-invariants.ts";
 import { OWNER_INVARIANTS, overLimits } from "./owner-invariants.ts";
 import { SELLER_INVARIANTS, usesIn } from "./seller-invariants.ts";
@@ -23,6 +26,7 @@ const sums: Invariant = async (_world, sql) => {
 const AT_EVERY_MOMENT: Readonly<Record<string, Invariant>> = {
   sums,
   gas: gasIsRight,
+  channels: channelsNow,
 
   /** What is reserved counts before it is paid, and if it is never paid. */
   limits: (world, sql) => overLimits(world, sql, ["reserved", "submitted", "settled", "unknown"]),
@@ -36,6 +40,8 @@ const AT_EVERY_MOMENT: Readonly<Record<string, Invariant>> = {
       moved.add(`${from} ${to} ${value}`);
       hashes.add(txHash);
     }
+    // A withdrawal from a channel moves nothing when it begins.
+    for (const { txHash } of chain.channelEffects()) hashes.add(txHash);
     const { rows } = await sql.query<{ id: string; hash: string }>(
       "SELECT id, tx_hash AS hash FROM settlements WHERE status = 'settled' AND value > 0",
     );
@@ -91,17 +97,21 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
       to: string;
       value: string;
       acceptedBlock: number | null;
+      isOfChannel: boolean;
       isOutside: boolean;
       isFinal: boolean;
     }>(
-      `SELECT id, status, tx_hash AS "txHash", from_address || ' ' || nonce AS key, to_address AS to, value::text,
+      `SELECT id, status, tx_hash AS "txHash", from_address || ' ' || replace(nonce, 'channel:', '') AS key, value::text,
+              CASE to_address WHEN $1 THEN $2 ELSE to_address END AS to, kind = 'withdrawal' AND nonce ^@ 'channel:' AS "isOfChannel",
               accepted_block::float8 AS "acceptedBlock", kind = 'facilitated' AS "isOutside", final_at IS NOT NULL AS "isFinal"
          FROM settlements`,
+      [CHANNELS, COLLECTOR],
     );
+    const channelSteps = new Set([...chain.channelEffects()].map(({ txHash: hash }) => hash));
     const used = new Map<string, ReturnType<typeof usesIn>>();
     for (const use of usesIn(chain)) used.set(use.key, [...(used.get(use.key) ?? []), use]);
     return rows.flatMap(
-      ({ id, status, txHash, key, to, value, acceptedBlock, isOutside, isFinal }) => {
+      ({ id, status, txHash, key, to, value, acceptedBlock, isOutside, isOfChannel, isFinal }) => {
         // Another authorization may have used the same nonce, and an outside payer may have paid with it before.
         const wasBefore = (block: number) =>
           isOutside && acceptedBlock !== null && block <= acceptedBlock;
@@ -110,6 +120,11 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
           ?.find(
             (each) => each.to === to && String(each.value) === value && !wasBefore(each.block),
           );
+        // A step of a withdrawal from a channel uses no authorization of the token, and may be overtaken.
+        if (isOfChannel)
+          return status === "settled" && !channelSteps.has(txHash as Hex)
+            ? [`${id} is settled by ${txHash}, which did nothing with a channel`]
+            : [];
         if (status === "queued" || status === "submitted" || !isFinal)
           return [`${id} is still ${status}`];
         if (status === "settled" && use?.txHash !== txHash)
@@ -130,8 +145,12 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
       to: string;
       value: string;
     }>(
-      `SELECT p.id, p.status, a.wallet_address AS wallet, p.counterparty AS to, p.amount::text AS value
-         FROM payments p JOIN agents a ON a.id = p.agent_id WHERE p.kind <> 'incoming' AND p.status NOT IN ('blocked', 'voided', 'failed')`,
+      // What is paid through a channel is moved by its deposit.
+      `SELECT p.id, p.status, a.wallet_address AS wallet, CASE p.kind WHEN 'deposit' THEN $1 ELSE p.counterparty END AS to,
+              p.amount::text AS value
+         FROM payments p JOIN agents a ON a.id = p.agent_id
+        WHERE p.kind <> 'incoming' AND p.ceiling IS NULL AND p.status NOT IN ('blocked', 'voided', 'failed')`,
+      [COLLECTOR],
     );
     const wallets = new Set<string>(agents.map(({ wallet }) => wallet));
     const left = new Map<string, number>();
@@ -165,6 +184,7 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
 
   ...OWNER_INVARIANTS,
   ...SELLER_INVARIANTS,
+  ...CHANNEL_INVARIANTS,
 
   actors: ({ failures }) => failures,
   ...ENGINE_INVARIANTS,

@@ -96,20 +96,40 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
     const untilMs = timeline.nowMs + PATIENCE_MS;
     while (timeline.nowMs < untilMs && (await isOpen(world, backends))) await goOn();
   };
+  const sleep = async (ms: number): Promise<void> => {
+    await world.sleep(ms);
+    for (let count = 0; count < plan.services; count += 1) world.startService();
+  };
   for (const [number, item] of plan.actors.entries()) begin(item, number, ACTORS);
   for (const [number, item] of plan.faults.entries()) begin(item, number, FAULTS);
   await end();
   if (plan.night) {
-    await world.sleep(plan.night.ms);
-    for (let count = 0; count < plan.services; count += 1) world.startService();
+    await sleep(plan.night.ms);
     for (const [number, item] of plan.night.actors.entries())
       begin(item, plan.actors.length + number, ACTORS);
+    await end();
+  }
+  // What a seller did not return comes back after the delay of its channel.
+  const returnsMs = await lastReturnMs(backends);
+  if (returnsMs > timeline.nowMs) {
+    await sleep(returnsMs - timeline.nowMs);
     await end();
   }
   for (const text of await brokenIn(world, backends.monitor)) broken.add(text);
   await world.close();
   return { world, broken: [...broken] };
 }
+
+/** When the last withdrawal from a channel can be finished. */
+async function lastReturnMs({ monitor }: Backends): Promise<number> {
+  const { rows } = await monitor.query<{ at: Date | null }>(
+    "SELECT max(returns_at) AS at FROM channels WHERE status = 'closing'",
+  );
+  return rows[0]?.at?.getTime() ?? 0;
+}
+
+/** A step of a withdrawal that the chain's state has overtaken is tried until its time is over, which is hours. */
+const IS_CHANNEL_STEP = "(kind = 'withdrawal' AND nonce ^@ 'channel:')";
 
 /** Whether anything is without a final outcome. */
 async function isOpen(world: World, backends: Backends): Promise<boolean> {
@@ -118,12 +138,14 @@ async function isOpen(world: World, backends: Backends): Promise<boolean> {
   const wallets = new Set<string>(agents.map(({ wallet }) => wallet));
   const arrived = [...chain.transfers()].filter(({ to }) => wallets.has(to)).length;
   const { rows } = await monitor.query<{ open: boolean }>(
-    `SELECT EXISTS (SELECT FROM payments WHERE outstanding)
-         OR EXISTS (SELECT FROM settlements WHERE final_at IS NULL)
+    // Whether a request through a channel was charged may stay unknown until its next one.
+    `SELECT EXISTS (SELECT FROM payments WHERE outstanding AND voucher IS NULL)
+         OR EXISTS (SELECT FROM channels WHERE status = 'closing' AND (returns_at IS NULL OR returns_at <= $2))
+         OR EXISTS (SELECT FROM settlements WHERE final_at IS NULL AND NOT ${IS_CHANNEL_STEP})
          OR EXISTS (SELECT FROM relayer_transactions WHERE status IN ('pending', 'included'))
          OR EXISTS (SELECT FROM ledger_differences WHERE healed_at IS NULL AND kind <> 'relayer_nonce')
          OR (SELECT count(*) FROM payments WHERE kind = 'incoming' AND status = 'settled') < $1 AS open`,
-    [arrived],
+    [arrived, new Date(world.timeline.nowMs)],
   );
   return rows[0]?.open === true || (await isRelayedLater(world, backends));
 }

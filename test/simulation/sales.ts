@@ -54,12 +54,33 @@ export interface Refunded {
   answers: { nonce: Hex; isPaid: boolean; txHash: string | null }[];
 }
 
+/** What an agent bought from one seller through a channel. */
+export interface ChannelSale {
+  who: string;
+  /** What the seller is like. */
+  kind: "honest" | "sloppy" | "forgetful" | "greedy" | "liar";
+  from: Address;
+  to: Address;
+  /** The most that one request costs. No other sale has it. */
+  priceAtomic: bigint;
+  delaySeconds: number;
+  /** What the seller charged, by request. */
+  charges: Map<string, bigint[]>;
+  /** Requests that are sent once: if the response is lost, only a later request shows what was charged. */
+  once: Set<string>;
+  /** Every final answer to the agent, by request. */
+  answers: Map<string, { isPaid: boolean; amount: string; text: string }[]>;
+}
+
 export const useKey = (from: string, nonce: string): string => `${from} ${nonce}`.toLowerCase();
 
 export class Sales {
   readonly presented: Presented[] = [];
   readonly fetched: Fetched[] = [];
   readonly refunded: Refunded[] = [];
+  readonly channels: ChannelSale[] = [];
+  /** An owner has closed channels. */
+  isClosing = false;
   /** Every transaction that used an authorization in a block, also in one that was removed later. */
   readonly uses = new Map<string, Set<Hex>>();
   /** A payment was relayed after it had been refused: the service corrects what it said. */

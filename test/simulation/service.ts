@@ -1,4 +1,5 @@
 // One simulated process of the service: the modules that move money, wired as in server/app.ts.
+import { setTimeout as sleep } from "node:timers/promises";
 import fp from "fastify-plugin";
 import type { FastifyInstance, FastifyPluginAsync } from "fastify";
 import { Registry } from "prom-client";
@@ -12,6 +13,7 @@ import readiness from "../../server/infra/readiness.ts";
 import agents from "../../server/plugins/agents/index.ts";
 import allowances from "../../server/plugins/allowances/index.ts";
 import approvals from "../../server/plugins/approvals/index.ts";
+import { ChannelStates } from "../../server/plugins/channels/states.ts";
 import walletChannels from "../../server/plugins/channels/wallet-plugin.ts";
 import custody from "../../server/plugins/custody/index.ts";
 import facilitator from "../../server/plugins/facilitator/index.ts";
@@ -49,9 +51,14 @@ const MODULES: unknown[] = [
   payments,
   withdrawals,
   facilitator,
-  // The simulated chain has no channel contract, so no channel is read there.
   fp(async (app: FastifyInstance) => {
-    await app.register(walletChannels, { states: () => undefined });
+    const [network] = app.config.networks;
+    if (!network) throw new Error("a world has one network");
+    const { chainId, blockTimeMs } = network;
+    const { rpc, heads } = app.chainReads.of(chainId);
+    const pause = (ms: number) => sleep(ms);
+    const states = new ChannelStates({ rpc, heads, blockTimeMs, pause });
+    await app.register(walletChannels, { states: () => states });
   }),
   merchants,
   listings,
@@ -137,6 +144,14 @@ export class Service implements Actor {
     return Object.assign(log, { child: () => log });
   }
 
+  async runTask(name: string, payload: unknown = {}): Promise<void> {
+    try {
+      await this.tasks.get(name)?.run(payload);
+    } catch (error) {
+      this.logs.push({ level: "warn", text: `job ${name}`, fields: { err: error } });
+    }
+  }
+
   /** The world runs the tasks: see `World`. */
   #jobs(): object {
     return {
@@ -146,12 +161,7 @@ export class Service implements Actor {
         { cron }: { cron?: string } = {},
       ) => void this.tasks.set(name, { run, ...(cron !== undefined && { cron }) }),
       enqueue: async (name: string, payload: unknown) => {
-        const task = this.tasks.get(name);
-        this.world.after(50, this, `job ${name}`, () => {
-          task?.run(payload).catch((error: unknown) => {
-            this.logs.push({ level: "warn", text: `job ${name}`, fields: { err: error } });
-          });
-        });
+        this.world.after(50, this, `job ${name}`, () => void this.runTask(name, payload));
       },
     };
   }

@@ -31,7 +31,7 @@ export type MakeSimulation = (plant?: string) => Promise<Simulation>;
 
 const PASSWORD = "simulation-only-on-this-machine";
 /** Under tsx, code of a library that loads a module waits for a real thread, at no time of the world. */
-const WITHOUT_TSX = { execArgv: [] };
+const WITHOUT_TSX = { execArgv: ["--max-semi-space-size=64"] };
 /** A world that takes longer does not end by itself. */
 const WORLD_LIMIT_MS = 400_000;
 const CONNECTIONS = 200;

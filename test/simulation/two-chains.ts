@@ -96,8 +96,8 @@ export class TwoChains {
     return account;
   }
 
-  async mine(): Promise<void> {
-    const next = Number(this.nowSeconds) + BLOCK_SECONDS;
+  async mine(seconds = BLOCK_SECONDS): Promise<void> {
+    const next = Number(this.nowSeconds) + seconds;
     await this.each((chain) => chain.mine(next, this.baseFeeWei));
     this.#times.push(next);
   }

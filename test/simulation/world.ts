@@ -29,10 +29,13 @@ export const USDC: Address = "0x036CbD53842c5426634e7929541eC2318f3dCF7e";
 /** 2027-01-15. */
 export const START_MS = 1_800_000_000_000;
 const RELAYER_KEYS = [1, 2].map((key): Hex => `0x${String(key).repeat(64)}`);
+/** Signs the vouchers of agents' channels, and sends their withdrawals. */
+const CHANNEL_KEY: Hex = `0x${"3".repeat(64)}`;
 /** A process that could not start is started again after this. */
 const RESTART_MS = 2_000;
 /** Two lanes cost twice as many looks at the queue. */
 const TWO_LANES = 0.3;
+const CLOSING_MS = 10_000;
 /** As long as the service gives itself; what is left is killed. */
 const STOPPING_MS = 30_000;
 /** URLs of endpoints often contain a key. */
@@ -40,7 +43,11 @@ const ENDPOINT_KEY = "c0ffee9d4e6b4a1f";
 const ENDPOINTS = [1, 2, 3].map((number) => `http://node-${number}.test/${ENDPOINT_KEY}`);
 const MASTER_KEY = "Zx2fBq0vT7nJm4kLr8sWc1dYh6gPu3eAo9iXt5bNfQE=";
 /** None of them may be in a log. */
-export const SECRETS = [MASTER_KEY, ENDPOINT_KEY, ...RELAYER_KEYS.map((key) => key.slice(2))];
+export const SECRETS = [
+  MASTER_KEY,
+  ENDPOINT_KEY,
+  ...[...RELAYER_KEYS, CHANNEL_KEY].map((key) => key.slice(2)),
+];
 const NATIVE_PRICE = 3_000;
 export const NATIVE_PRICE_ATOMIC = BigInt(NATIVE_PRICE) * 1_000_000n;
 /** Watching is dear and finds nothing new in a world that waits; with these a quiet hour costs little. */
@@ -48,8 +55,9 @@ const TIMINGS = {
   laneLeaseMs: 10_000,
   laneRenewMs: 4_000,
   laneRetryMs: 6_000,
-  laneLookMs: 4_000,
-  watchRoundMs: 6_000,
+  laneLookMs: 8_000,
+  watchLeaseMs: 20_000,
+  watchRoundMs: 8_000,
   reconcileRoundMs: 20_000,
   idleHeadMs: 8_000,
   webhookLookMs: 5_000,
@@ -150,13 +158,14 @@ export class World {
       chainId: CHAIN_ID,
       usdc: USDC,
       nowMs: () => this.timeline.nowMs,
-      relayers: [...RELAYERS],
+      relayers: [...RELAYERS, CHANNEL_ACCOUNT],
       endpoints: ENDPOINTS.length,
     });
     for (const [index, url] of ENDPOINTS.entries())
       this.network.servers.set(new URL(url).origin, this.#endpoint(index));
     this.#planBlock();
     this.#planTasks();
+    this.#planClosing();
   }
 
   /** Draws the ids that were left from the last world, so that the first id of this one comes from its own seed. */
@@ -438,18 +447,22 @@ export class World {
     });
   }
 
+  /** The job that closes channels, more often than each minute: a world that waits for it costs as much as any. */
+  #planClosing(): void {
+    this.timeline.after(this.#pauseOf(CLOSING_MS), undefined, "closing", () => {
+      const service = this.sales.isClosing ? this.anyService() : undefined;
+      if (service) inside(service, () => void service.runTask("close-channels"));
+      this.#planClosing();
+    });
+  }
+
   /** The scheduled jobs of every minute, by one of the processes. */
   #planTasks(): void {
     this.timeline.after(this.#pauseOf(60_000), undefined, "minute", () => {
       const service = this.anyService();
       if (service)
-        for (const [name, { run, cron }] of service.tasks)
-          if (cron === "* * * * *")
-            inside(service, () => {
-              run({}).catch((error: unknown) => {
-                service.logs.push({ level: "warn", text: `job ${name}`, fields: { err: error } });
-              });
-            });
+        for (const [name, { cron }] of service.tasks)
+          if (cron === "* * * * *") inside(service, () => void service.runTask(name));
       this.#planTasks();
     });
   }
@@ -464,6 +477,7 @@ function configOf(url: string, lanes: number): Config {
     [`RPC_URL_${CHAIN_ID}`]: ENDPOINTS.join(","),
     [`NATIVE_PRICE_${CHAIN_ID}`]: String(NATIVE_PRICE),
     NETWORKS: `eip155:${CHAIN_ID}`,
+    CHANNEL_KEYS: CHANNEL_KEY,
     RELAYER_PRIVATE_KEYS: RELAYER_KEYS.slice(0, lanes).join(","),
     MASTER_KEYS: `simulation:${MASTER_KEY}`,
     WORKERS: "1",
@@ -476,6 +490,8 @@ function configOf(url: string, lanes: number): Config {
 export const RELAYERS: ReadonlySet<Hex> = new Set(
   RELAYER_KEYS.map((key) => privateKeyToAddress(key).toLowerCase() as Hex),
 );
+
+export const CHANNEL_ACCOUNT = privateKeyToAddress(CHANNEL_KEY).toLowerCase() as Hex;
 
 export const pause = (ms: number): Promise<void> =>
   new Promise((resolve) => void setTimeout(resolve, ms));

@@ -23,7 +23,7 @@ export interface ClosingChannel {
   voucher: Hex | null;
   url: string | null;
   refundTries: number;
-  /** On the chain, and those whose outcome is not known. */
+  /** Final deposits, and how many are not final yet. */
   depositedAtomic: bigint;
   openDeposits: number;
 }

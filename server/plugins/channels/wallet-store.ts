@@ -125,24 +125,22 @@ const configIn = (
   salt: channel.salt as Hex,
 });
 
-/** What was deposited into these channels, and what is on its way there. */
+/** What was deposited into these channels, for good or not yet: the chain's newest final block lacks the latter. */
 async function readDeposits(db: Db, channels: readonly { agentId: string; id: string }[]) {
-  const sums = await db.payment.groupBy({
-    by: ["agentId", "channelId", "outstanding"],
+  const deposits = await db.payment.findMany({
+    select: { agentId: true, channelId: true, amount: true, finalAt: true },
     where: {
       kind: "deposit",
       OR: channels.map(({ agentId, id: channelId }) => ({ agentId, channelId })),
       status: { in: ["reserved", "submitted", "unknown", "settled"] },
     },
-    _sum: { amount: true },
-    _count: true,
   });
   return ({ agentId, id }: { agentId: string; id: string }) => {
-    const own = sums.filter((one) => one.agentId === agentId && one.channelId === id);
-    const of = (isOpen: boolean) => own.find(({ outstanding }) => outstanding === isOpen);
-    const amountOf = (isOpen: boolean): bigint =>
-      atomicOrNull(of(isOpen)?._sum.amount ?? null) ?? 0n;
-    return { settled: amountOf(false), open: amountOf(true), openCount: of(true)?._count ?? 0 };
+    const own = deposits.filter((one) => one.agentId === agentId && one.channelId === id);
+    const final = own.filter(({ finalAt }) => finalAt !== null);
+    const sumOf = (some: typeof own) =>
+      some.reduce((sum, { amount }) => sum + atomicOf(amount), 0n);
+    return { all: sumOf(own), final: sumOf(final), openCount: own.length - final.length };
   };
 }
 
@@ -173,7 +171,7 @@ export async function closingChannels(db: Db): Promise<ClosingChannel[]> {
       voucher: voucher && `0x${Buffer.from(voucher).toString("hex")}`,
       url: channel.url,
       refundTries: channel.refundTries,
-      depositedAtomic: deposits.settled,
+      depositedAtomic: deposits.final,
       openDeposits: deposits.openCount,
     };
   });
@@ -295,7 +293,7 @@ export async function listChannels(
     withdrawDelay: channel.withdrawDelay,
     status: channel.status as ChannelRow["status"],
     reason: channel.reason,
-    depositedAtomic: depositsIn(channel).settled + depositsIn(channel).open,
+    depositedAtomic: depositsIn(channel).all,
     ceilingAtomic: atomicOf(channel.ceiling),
     chargedAtomic: atomicOf(channel.charged),
     returnedAtomic: atomicOf(channel.returned),

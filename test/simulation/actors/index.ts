@@ -4,6 +4,7 @@ import { approvals } from "./approvals.ts";
 import { burst } from "./burst.ts";
 import { buyer } from "./buyer.ts";
 import { canceler } from "./canceler.ts";
+import { channeler } from "./channeler.ts";
 import { clasher } from "./clasher.ts";
 import { depositor } from "./depositor.ts";
 import { fetcher } from "./fetcher.ts";
@@ -26,4 +27,5 @@ export const ACTORS: Readonly<Record<string, Kind>> = {
   seller,
   fetcher,
   merchant,
+  channeler,
 };

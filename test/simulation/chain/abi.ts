@@ -78,6 +78,18 @@ export class Args {
     );
   }
 
+  /** The members of an array of bytes. */
+  texts(index: number): string[] {
+    return this.tuples(index).map((at) => at.#text());
+  }
+
+  #text(): string {
+    const length = this.#small(this.#start) * 2;
+    const found = this.#digits.slice(this.#start + WORD, this.#start + WORD + length);
+    if (found.length !== length) throw new Revert("");
+    return found;
+  }
+
   #place(index: number): number {
     return this.#small(this.#start + index * WORD) * 2;
   }

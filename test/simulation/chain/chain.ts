@@ -6,6 +6,7 @@ import type { Address, Hex } from "viem";
 import batcherArtifact from "../../../server/infra/chain/batcher/Batcher.json" with { type: "json" };
 import { MULTICALL3_ADDRESS } from "../../../server/core/networks.ts";
 import { selector, word, addressWord } from "./abi.ts";
+import { channels, CHANNELS, channelKeys, collector, COLLECTOR } from "./channels.ts";
 import { Endpoint } from "./endpoint.ts";
 import type { Contract, Effect } from "./execution.ts";
 import { Ledger, RemovedBranch, type Block } from "./ledger.ts";
@@ -57,6 +58,7 @@ export interface MineOptions {
 /** An authorization that a block used or canceled. */
 export type AuthorizationEnd = Extract<Effect, { kind: "used" | "canceled" }> & Place;
 export type Transfer = Extract<Effect, { kind: "transfer" }> & Place;
+export type ChannelEffect = Extract<Effect, { kind: "channel" }> & Place;
 interface Place {
   txHash: Hex;
   sender: Hex;
@@ -70,6 +72,8 @@ const CODES = {
   permit2: "0xf003",
   exactProxy: "0xf004",
   uptoProxy: "0xf005",
+  channels: "0xf006",
+  collector: "0xf007",
   batcher: batcherArtifact.deployedBytecode,
 } as const;
 const ADMIN: Address = "0x00000000000000000000000000000000000ad111";
@@ -115,6 +119,8 @@ export class SimulatedChain {
     this.#place(PERMIT2, CODES.permit2, permit2);
     this.#place(EXACT_PROXY, CODES.exactProxy, exactProxy);
     this.#place(UPTO_PROXY, CODES.uptoProxy, uptoProxy);
+    this.#place(CHANNELS, CODES.channels, channels);
+    this.#place(COLLECTOR, CODES.collector, collector);
     if (options.hasBatcher !== false) this.#place(BATCHER, CODES.batcher, batcher);
     this.ledger.state.write(tokenKeys.admin, this.admin, 0);
     for (const relayer of relayers) this.fund(relayer, options.relayerWei ?? RELAYER_WEI);
@@ -287,6 +293,21 @@ export class SimulatedChain {
 
   *transfers(): Generator<Transfer> {
     for (const effect of this.#effects()) if (effect.kind === "transfer") yield effect;
+  }
+
+  *channelEffects(): Generator<ChannelEffect> {
+    for (const effect of this.#effects()) if (effect.kind === "channel") yield effect;
+  }
+
+  channelOf(id: string): { balance: bigint; claimed: bigint; withdrawalBegunSeconds: bigint } {
+    const digits = id.slice(2).toLowerCase();
+    const pair = this.ledger.number(channelKeys.channel(digits));
+    const pending = this.ledger.number(channelKeys.withdrawal(digits));
+    return {
+      balance: BigInt.asUintN(128, pair),
+      claimed: pair >> 128n,
+      withdrawalBegunSeconds: pending >> 128n,
+    };
   }
 
   /** The mined transactions of a sender, by nonce. */

@@ -17,7 +17,13 @@ export type Effect =
   | { kind: "used"; asset: Hex; from: Hex; to: Hex; value: bigint; nonce: string }
   | { kind: "canceled"; asset: Hex; from: Hex; nonce: string }
   | { kind: "approved"; asset: Hex; from: Hex; to: Hex; value: bigint }
-  | { kind: "transfer"; asset: Hex; from: Hex; to: Hex; value: bigint };
+  | { kind: "transfer"; asset: Hex; from: Hex; to: Hex; value: bigint }
+  | {
+      kind: "channel";
+      what: "deposited" | "claimed" | "refunded" | "begun" | "withdrawn";
+      id: Hex;
+      amount: bigint;
+    };
 
 /** A failure of a call that takes back what the call did. `data` is hexadecimal, without 0x. */
 export class Revert extends Error {

@@ -105,6 +105,24 @@ export const reorganisation: Kind = {
   },
 };
 
+/** The block of a deposit into a channel is replaced, and the deposit is mostly gone: the seller has served for it. */
+export const depositRemoved: Kind = {
+  weight: 2,
+  with: ["channeler"],
+  async play(world, { random }) {
+    const deposits = (): Hex[] => {
+      const from = world.chain.head.number - 1;
+      const effects = [...world.chain.channelEffects()];
+      return effects.flatMap(({ what, block, txHash }) =>
+        what === "deposited" && block >= from ? [txHash] : [],
+      );
+    };
+    for (let waited = 0; waited < 40 && deposits().length === 0; waited += 1)
+      await pause(BLOCK_MS / 4);
+    world.reorganise(2, { drop: random.next() < 0.7 ? deposits() : [] });
+  },
+};
+
 /** The ledger records incoming money as a row, and nothing else in this way. */
 const RECORDED = /^INSERT INTO "public"\."payments"/;
 

@@ -4,6 +4,7 @@ import {
   blocksPassUsOver,
   blocksStop,
   deepReorganisation,
+  depositRemoved,
   gasDear,
   incomingRemoved,
   poolEmptied,
@@ -39,5 +40,6 @@ export const FAULTS: Readonly<Record<string, Kind>> = {
   incomingRemoved,
   poolEmptied,
   reorganisation,
+  depositRemoved,
   ...outsiders,
 };

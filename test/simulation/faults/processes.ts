@@ -14,7 +14,7 @@ const oneOf = (world: World, random: Random): Service | undefined =>
 /** Just before or after the effect of a statement or of a request that matters for money. */
 export const crashAtStep: Kind = {
   weight: 6,
-  with: ["spender", "seller", "burst"],
+  with: ["spender", "seller", "burst", "channeler"],
   async play(world, { random }) {
     const isWanted = moneyStep(random);
     let left = random.int(1, 3);
@@ -61,7 +61,7 @@ export const suspended: Kind = {
 /** Right after a reservation, until others have released it: this one goes on to sign it. */
 export const suspendedWithReservation: Kind = {
   weight: 2,
-  with: ["spender", "buyer", "burst"],
+  with: ["spender", "buyer", "burst", "channeler"],
   services: 2,
   async play(world, { random }) {
     const ms = random.int(50_000, 110_000);

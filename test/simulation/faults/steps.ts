@@ -12,6 +12,7 @@ const STEPS: readonly (readonly [RegExp, number])[] = [
   [/^lane-persist/, 2],
   [/^(transaction-final|settlements-finalize)/, 1],
   [/^settlements-claim/, 1],
+  [/^voucher-/, 1],
   [/^COMMIT$/, 1],
   [/^(UPDATE|INSERT|DELETE)/, 1],
   [/^SELECT \S*purser_/, 1],

@@ -11,7 +11,8 @@ export interface PlantedDefect {
     | "withdrawals"
     | "facilitator"
     | "fetch"
-    | "reconciliation";
+    | "reconciliation"
+    | "channels";
   file: string;
   /** `find` occurs exactly once in the file. */
   changes: readonly { find: string; replace: string }[];
@@ -637,5 +638,186 @@ export const DEFECTS: readonly PlantedDefect[] = [
       },
     ],
     caughtBy: "test/unit/proof-of-outcome.test.ts",
+  },
+
+  // Payment channels of agents' wallets.
+  {
+    name: "deposit-counts-as-spending",
+    story:
+      "A deposit counted as spent, and its vouchers a second time. An agent was refused long before its limit.",
+    area: "channels",
+    file: "prisma/functions/purser_reserve.sql",
+    changes: [
+      {
+        find: `      IF v_through.deposit > 0 THEN
+        INSERT`,
+        replace: `      IF v_through.deposit > 0 THEN
+        UPDATE agents a SET window_sum = a.window_sum + v_through.deposit WHERE a.id = ask.agent_id;
+        INSERT`,
+      },
+    ],
+    caughtBy: "test/x402-client/channels-owner.test.ts",
+  },
+  {
+    name: "voucher-is-shown-before-it-is-stored",
+    story:
+      "A voucher was sent to the seller while it was being stored. A process that died in between left a ceiling that the seller could claim and nothing counted.",
+    area: "channels",
+    file: "server/plugins/x402-client/channel.ts",
+    changes: [
+      {
+        find: `  await deps.steps.accepting(key,`,
+        replace: `  void deps.steps.accepting(key,`,
+      },
+    ],
+    caughtBy: "test/x402-client/channels-killed.test.ts",
+  },
+  {
+    name: "voucher-of-a-released-reservation",
+    story:
+      "A process that was suspended after it had reserved went on when its reservation was released. Its voucher was shown, and the ceiling did not count as spent.",
+    area: "channels",
+    file: "prisma/functions/purser_voucher_signed.sql",
+    changes: [
+      {
+        find: `  IF NOT FOUND THEN
+    PERFORM`,
+        replace: `  IF FALSE THEN
+    PERFORM`,
+      },
+    ],
+    caughtBy: "test/x402-client/channels-killed.test.ts",
+  },
+  {
+    name: "two-requests-have-one-channel",
+    story:
+      "Two processes reserved the same ceiling of a channel. Both requests showed the same voucher, and the seller served one of them for nothing, or refused it.",
+    area: "channels",
+    file: "prisma/functions/purser_reserve.sql",
+    changes: [
+      {
+        find: `IF NOT ask.dry_run AND (v_through.channel).busy_until > v_now THEN`,
+        replace: `IF FALSE THEN`,
+      },
+      {
+        find: `    IF NOT ask.dry_run AND purser_void_unsigned(`,
+        replace: `    IF FALSE AND purser_void_unsigned(`,
+      },
+    ],
+    caughtBy: "test/x402-client/channels-killed.test.ts",
+  },
+  {
+    name: "total-without-a-signature",
+    story:
+      "A seller's total was adopted on its word. The next voucher allowed claims of money that the agent had never spent.",
+    area: "channels",
+    file: "server/plugins/channels/wallet.ts",
+    changes: [
+      {
+        find: `if (total > ceiling && !(known && (await this.#isOnChain(order, total)))) return false;`,
+        replace: `void known;`,
+      },
+    ],
+    caughtBy: "test/x402-client/channel-sellers-lie.test.ts",
+  },
+  {
+    name: "reported-charge-frees-the-ceiling",
+    story:
+      "What a seller reported as not charged was spent again. The seller claimed all that was signed, and the agent had spent more than its limit.",
+    area: "channels",
+    file: "prisma/functions/purser_voucher_ended.sql",
+    changes: [
+      {
+        find: `UPDATE channels c SET charged = LEAST(c.charged + p_charged, c.ceiling)`,
+        replace: `UPDATE channels c SET charged = LEAST(c.charged + p_charged, c.ceiling), ceiling = LEAST(c.charged + p_charged, c.ceiling)`,
+      },
+    ],
+    caughtBy: "test/x402-client/channel-limits.test.ts",
+  },
+  {
+    name: "lost-response-pays-again",
+    story:
+      "A seller had charged a request whose response was lost. Its total was adopted as if it were of an older request, and the request was paid a second time with the same key.",
+    area: "channels",
+    file: "server/plugins/x402-client/channel.ts",
+    changes: [
+      {
+        find: `{ order, correction, wasShown })`,
+        replace: `{ order, correction, wasShown: wasShown && false })`,
+      },
+    ],
+    caughtBy: "test/x402-client/channels-killed.test.ts",
+  },
+  {
+    name: "lost-response-is-not-asked-for",
+    story:
+      "A seller broke off its response to a request that it had charged. The key of the request was answered as unknown for ever, although the seller could say what it had charged.",
+    area: "channels",
+    file: "server/plugins/x402-client/fetch.ts",
+    changes: [
+      {
+        find: `if (shown && !(isOpen && isSafe(target)))`,
+        replace: `void isOpen;
+    if (shown)`,
+      },
+    ],
+    caughtBy: "test/simulation/worlds.test.ts",
+  },
+  {
+    name: "unknown-request-was-not-charged",
+    story:
+      "A request through a channel without a response counted as not charged. The agent was told that it had paid nothing, and the seller had charged it.",
+    area: "channels",
+    file: "server/plugins/x402-client/channel.ts",
+    changes: [
+      {
+        find: `await job.deps.channels.end({ ...key, chargedAtomic: null, reason: null });`,
+        replace: `await job.deps.channels.end({ ...key, chargedAtomic: 0n, reason: null });`,
+      },
+    ],
+    caughtBy: "test/x402-client/channels-killed.test.ts",
+  },
+  {
+    name: "closing-forgets-money-back",
+    story:
+      "A channel was closed without what had come back from it. Its owner was shown that all of the deposit was paid to the seller.",
+    area: "channels",
+    file: "server/plugins/channels/closing.ts",
+    changes: [
+      {
+        find: `{ claimed: step.claimed, returned }`,
+        replace: `{ claimed: step.claimed, returned: 0n }`,
+      },
+    ],
+    caughtBy: "test/x402-client/channels-closed.test.ts",
+  },
+  {
+    name: "closing-leaves-a-deposit-behind",
+    story:
+      "A channel was closed while a deposit was on its way. The deposit arrived later, and nobody withdrew it.",
+    area: "channels",
+    file: "server/plugins/channels/closing.ts",
+    changes: [
+      {
+        find: `  if (channel.openDeposits > 0) return { kind: "wait", forMs: NEXT_LOOK_MS };
+`,
+        replace: ``,
+      },
+    ],
+    caughtBy: "test/x402-client/channels-closed.test.ts",
+  },
+  {
+    name: "held-counts-one-channel",
+    story:
+      "What lay in an agent's other channels was not counted. It held more than its owner had allowed.",
+    area: "channels",
+    file: "prisma/functions/purser_channel.sql",
+    changes: [
+      {
+        find: `SELECT COALESCE(sum(h.amount), 0), COALESCE`,
+        replace: `SELECT COALESCE(sum(h.amount) FILTER (WHERE h.receiver = ask.receiver), 0), COALESCE`,
+      },
+    ],
+    caughtBy: "test/x402-client/channel-limits.test.ts",
   },
 ];
