@@ -71,7 +71,6 @@ function jobIn(world: World = {}) {
         find: record("find", world.found),
         again: record("again", world.isTaken ?? true),
         followDeposit: (...args: unknown[]) => calls.push(["followDeposit", ...args]),
-        end: record("end"),
         correct: record("correct", world.isCorrected ?? false),
       },
       steps: {
@@ -280,7 +279,8 @@ t.test("a delivered response says what was charged", async (t) => {
     const { job, calls, warnings } = jobIn();
     const shown: ProofResponse = { kind: "delivered", seen: seenWith(seen) };
     const confirmed = await confirmThroughChannel(job, payment(), shown);
-    t.same(calls, [["end", { ...KEY, chargedAtomic: charged, reason }]], what);
+    t.same(calls, [], what);
+    t.same(confirmed?.voucher, { chargedAtomic: charged, reason }, what);
     t.same(warnings, reason === null ? [] : ["a seller broke a channel's rules"], what);
     t.match(
       confirmed,
@@ -351,7 +351,8 @@ t.test("a failed request charges nothing, or it is not known what it charged", a
   for (const { what, shown, kind, error, status = null } of cases) {
     const { job, calls } = jobIn();
     const confirmed = await confirmThroughChannel(job, payment(), shown);
-    t.same(calls, [["end", { ...KEY, chargedAtomic: null, reason: null }]], what);
+    t.same(calls, [], what);
+    t.same(confirmed?.voucher, { chargedAtomic: null, reason: null }, what);
     t.match(
       confirmed,
       { delivery: { upstreamStatus: status, delivered: false }, payment: "none" },
@@ -396,17 +397,19 @@ t.test("a seller's total is followed once in a fetch", async (t) => {
     t.same(calls, [["correct", KEY, { order, correction, wasShown: wasShown === true }]]);
     t.equal(job.hasCorrected, true);
   }
-  const ended = ["end", { ...KEY, chargedAtomic: null, reason: null }];
+  const voucher = { chargedAtomic: null, reason: null };
   const second = jobIn({ isCorrected: true, hasCorrected: true });
   t.match(await confirmThroughChannel(second.job, payment(), shown), {
     result: { kind: "failed" },
+    voucher,
   });
-  t.same(second.calls, [ended], "not a second time");
+  t.same(second.calls, [], "not a second time");
   const unproven = jobIn();
   t.match(await confirmThroughChannel(unproven.job, payment(), shown), {
     result: { kind: "failed" },
+    voucher,
   });
-  t.same(unproven.calls, [["correct", KEY, { order, correction, wasShown: false }], ended]);
+  t.same(unproven.calls, [["correct", KEY, { order, correction, wasShown: false }]]);
 });
 
 t.test("a deposit that was shown is followed, whatever came of the request", async (t) => {
