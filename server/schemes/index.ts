@@ -25,6 +25,9 @@ import {
 /** Moves the token by a signature alone: used unless a seller requests another scheme. */
 export { exactEip3009 as TOKEN_SCHEME } from "./exact-eip3009/index.ts";
 
+/** What a wallet is asked to sign for it. */
+export { TRANSFER_TYPES } from "./exact-eip3009/onchain.ts";
+
 /** A contract's token allowance from a wallet: not a payment, and signed only for one. */
 export {
   allowanceCall,

@@ -213,7 +213,13 @@ t.test("a process that died before it signed: its deposit counts no more", async
     ceiling: "10",
     deposit: "1000",
   });
-  t.match(await channelsOf(agent), [{ busy_payment: "p3", url: "https://a.example/p3" }]);
+  t.match(await channelsOf(agent), [
+    {
+      busy_payment: "p3",
+      busy_until: atMicros(clock.now() + BigInt(BUSY_SECONDS) * 1_000_000n),
+      url: "https://a.example/p3",
+    },
+  ]);
 });
 
 t.test("a process that died after it signed: the next payment uses the same ceiling", async (t) => {
@@ -420,6 +426,13 @@ t.test("signed already: the price is still compared with the limits of one payme
   t.equal(await outcomeOf(agent, { more: { maxAmountAtomic: 9n } }), "blocked price_exceeds_max");
   await pool.query("UPDATE agents SET per_payment_limit = 9 WHERE id = $1", [agent.agentId]);
   t.equal(await outcomeOf(agent), "blocked per_payment_limit_exceeded");
+});
+
+t.test("the smallest deposit", async (t) => {
+  const agent = await agentWith({ held: 1 });
+  t.equal(await outcomeOf(agent, { id: "p1", price: 1n }), "reserved");
+  t.match((await policyOf(agent, "p1"))["channel"], { deposit: "1", depositId: "p1 deposit" });
+  t.match((await paymentsOf(agent)).at(-1), { id: "p1 deposit", amount: 1 });
 });
 
 t.test("a seller that broke the rules gets no other channel", async (t) => {

@@ -565,6 +565,51 @@ await t.test("deposits of a channel count until they failed, less what came back
   });
 });
 
+await t.test("what a wallet has promised, as of a block", async (t) => {
+  await inRows(async (rows) => {
+    await prepare(rows, { payments: { u: unknown() } });
+    const outstanding = async (): Promise<number> => {
+      const { rows: found } = await rows.query<{ amount: number }>(
+        "SELECT purser_outstanding($1, $2, 50)::int AS amount",
+        [AGENT, CHAIN],
+      );
+      return Number(found[0]?.amount);
+    };
+    t.equal(
+      await outstanding(),
+      600,
+      "a payment and a deposit; the money of vouchers is in their channel",
+    );
+    await rows.payment("elsewhere", { chain_id: 1, amount: 7_000 });
+    t.equal(await outstanding(), 600, "on another chain");
+    const settled = { status: "settled", tx_hash: h("t"), settled_at: "2026-01-01" };
+    await rows.payment("newer", { ...settled, block_number: 51, amount: 11 });
+    t.equal(await outstanding(), 611, "settled after the block that the balance is of");
+    await rows.payment("read", { ...settled, block_number: 50, amount: 100_000 });
+    await rows.payment("unnumbered", { ...settled, amount: 100_000 });
+    await rows.payment("received", {
+      ...settled,
+      block_number: 51,
+      amount: 100_000,
+      kind: "incoming",
+    });
+    await rows.payment("another chain", {
+      ...settled,
+      block_number: 51,
+      amount: 100_000,
+      chain_id: 1,
+    });
+    await rows.payment("another agent", {
+      ...settled,
+      block_number: 51,
+      amount: 100_000,
+      agent_id: OTHER_AGENT,
+    });
+    await rows.payment("void", { status: "voided", block_number: 51, amount: 100_000 });
+    t.equal(await outstanding(), 611, "in the balance already, or not the wallet's");
+  });
+});
+
 // What the next payment would do.
 
 interface Plan {
