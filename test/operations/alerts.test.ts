@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import t from "tap";
 import { parse, stringify } from "yaml";
+import { newVapidKeys } from "../../server/core/push-settings.ts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
@@ -87,6 +88,7 @@ const ctx = await testApp(t, {
     // No mail server is there, but mail metrics are exported all the same.
     SMTP_URL: "smtp://127.0.0.1:9",
     MAIL_FROM: "purser@example.com",
+    VAPID_KEYS: newVapidKeys(),
   },
 });
 const scrape = async (): Promise<string> => {
