@@ -6,6 +6,7 @@ import t from "tap";
 import { stockFacilitator } from "../helpers/stock-channels.ts";
 import { until } from "../helpers/until.ts";
 import { channelIn, channelOf, counted, expectWholeLedger, onChain } from "./channel-facts.ts";
+import { reconcile } from "../reconciliation/world.ts";
 import { channelSeller } from "./channel-sellers.ts";
 import { market, PAYEE } from "./market.ts";
 
@@ -13,6 +14,7 @@ const CHAIN_ID = 5042002;
 
 t.test("a deposit that the seller's side made is removed", { timeout: 60_000 }, async (t) => {
   const made = await market(t, {
+    timings: { reconcileChannelsMs: 200 },
     env: { SETTLE_WAIT_MS: "10000", [`CONFIRMATIONS_${CHAIN_ID}`]: "50" },
     agent: { channelHeld: "1", channelDelay: 86_400 },
   });
@@ -62,4 +64,22 @@ t.test("a deposit that the seller's side made is removed", { timeout: 60_000 }, 
   await seller.collect();
   t.match(await onChain(made, id), { claimed: 2_000n }, "all of it can be claimed");
   await expectWholeLedger(t, made);
+
+  // Now reconciliation compares the channel as of blocks that have the deposit once more.
+  await chain.testClient.mine({ blocks: 60 });
+  const reads = async (sql: string) => (await database.pool.query(sql)).rows;
+  await until(
+    async () =>
+      (await reads("SELECT 1 FROM payments WHERE kind = 'deposit' AND outstanding")).length === 0,
+  );
+  const redone = await chain.publicClient.getBlockNumber({ cacheTime: 0 });
+  await chain.testClient.mine({ blocks: 60 });
+  await until(async () => {
+    await reconcile(made);
+    const { length } = await reads(
+      `SELECT 1 FROM ledger_cursors c, channels h WHERE c.next_block > ${redone} AND h.prove_at > now()`,
+    );
+    return length === 1;
+  }, 20_000);
+  t.same(await reads("SELECT kind FROM ledger_differences WHERE kind LIKE 'channel%'"), []);
 });
