@@ -61,7 +61,7 @@ export function orderInTypedData<K extends OrderKind>(
   const form = formOfDomain(domain);
   if (form === undefined) return undefined;
   if (form === "numbers") return readOrder(kind, message as Orders[K]);
-  const order = orderIn(typesOf(kind, message as Orders[K]), kind, message);
+  const order = orderIn(typesOf(kind, message), kind, message);
   return order && readOrder(kind, order as Orders[K]);
 }
 

@@ -4,7 +4,6 @@ import type { ChannelConfig } from "../../core/authorization.ts";
 import { bytea, type Sql } from "../../infra/db/pool.ts";
 import {
   atomicOf,
-  atomicOrNull,
   databaseNow,
   placeOf,
   readKeyset,

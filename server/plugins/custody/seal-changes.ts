@@ -117,11 +117,7 @@ export class SealChanges {
       refusingUnknownVersion(() =>
         readOrder("AgentPolicy", found.document as Orders["AgentPolicy"]),
       );
-    if (
-      !found ||
-      !order ||
-      formOf("AgentPolicy", order, found.chainId, policyDigest as Hex) === undefined
-    )
+    if (!found || !order || formOf("AgentPolicy", order, found.chainId, policyDigest) === undefined)
       throw new NotSignedFor(`agent ${agentId}: the sealed policy is missing`);
     return BigInt(order.version);
   }

@@ -415,7 +415,7 @@ export interface StoredResponse {
 
 interface HowToKeep {
   isInLedger?: boolean;
-  store?(kept: KeptResult, stored: StoredResponse | undefined): Promise<void>;
+  store?: (kept: KeptResult, stored: StoredResponse | undefined) => Promise<void>;
 }
 
 export type KeptResult =
