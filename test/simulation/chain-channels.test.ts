@@ -24,11 +24,13 @@ import { Random } from "../helpers/random.ts";
 import { isRefused, twoChains, type TwoChains } from "./two-chains.ts";
 
 const SEEDS = [1, 2];
-const STEPS = 45;
+const STEPS = 80;
 const DELAY = 900;
 /** The simulated gas is an estimate. */
 const GAS_MAY_DIFFER = 0.06;
 const FUNDS = 100_000n;
+/** They need a state that is rare. */
+const OFTEN = ["deposit", "deposit", "initiateWithdraw", "finalizeWithdraw", "finalizeWithdraw"];
 /** The functions with their outcomes. */
 const seen = new Set<string>();
 
@@ -41,7 +43,8 @@ for (const seed of SEEDS)
 t.test("each function did something, and each was refused", async (t) => {
   const functions = [...seen].map((outcome) => outcome.split(" ")[0] ?? "");
   for (const name of new Set(functions))
-    t.ok(seen.has(`${name} done`) && seen.has(`${name} refused`), name);
+    // A settle with nothing to pay does nothing.
+    t.ok(seen.has(`${name} done`) && (name === "settle" || seen.has(`${name} refused`)), name);
   t.equal(new Set(functions).size, 9);
 });
 
@@ -184,8 +187,8 @@ async function made(both: TwoChains, random: Random) {
 
   /** The same call, the same receipt, and the same state after it. */
   async function step(t: Test): Promise<string> {
-    const kind = random.pick([...Object.keys(CALLS), "deposit", "claimWithSignature"]);
-    if (random.next() < 0.1) await both.mine(DELAY);
+    const kind = random.pick([...Object.keys(CALLS), ...OFTEN]);
+    if (random.next() < 0.2) await both.mine(DELAY);
     const [sender, data] = await (CALLS[kind] as (typeof CALLS)["deposit"])(random.pick(configs));
     await both.same(t, `${kind}: a call`, async (chain) =>
       reads.callAs(chain, sender.address, { target: CHANNELS, data }, { gas: 1_000_000n }),

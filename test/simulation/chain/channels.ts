@@ -352,9 +352,12 @@ define("multicall(bytes[])", (frame, args) => {
   const outputs = calls.map((input) => {
     const { run, caller, self, gasLeft } = frame;
     const inner = new Frame(run, { caller, to: self, input, gas: gasLeft });
-    const output = channels(inner);
-    frame.charge(inner.gasUsed + COMPUTE.call);
-    return bytes(output);
+    try {
+      return bytes(channels(inner));
+    } finally {
+      // Also of a call that is refused.
+      frame.charge(inner.gasUsed + COMPUTE.call);
+    }
   });
   let offset = outputs.length * 32;
   const offsets = outputs.map((output) => {
