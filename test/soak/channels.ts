@@ -42,17 +42,16 @@ export async function channelLoad(t: Pick<Test, "teardown">): Promise<ChannelLoa
   const store = new OneProcessChannelStore();
   let shopOrigin = "";
   const door = createServer((request, response) => {
-    void fetch(`${shopOrigin}${request.url}`, {
-      headers: request.headers as Record<string, string>,
-    })
-      .then(async (answer) => {
-        const body = Buffer.from(await answer.arrayBuffer());
-        const headers = Object.fromEntries(answer.headers);
-        delete headers["content-encoding"];
-        delete headers["content-length"];
-        response.writeHead(answer.status, headers).end(body);
-      })
-      .catch(() => response.destroy());
+    const forward = async (): Promise<void> => {
+      const headers = request.headers as Record<string, string>;
+      const answer = await fetch(`${shopOrigin}${request.url}`, { headers });
+      const body = Buffer.from(await answer.arrayBuffer());
+      const shown = Object.fromEntries(answer.headers);
+      delete shown["content-encoding"];
+      delete shown["content-length"];
+      response.writeHead(answer.status, shown).end(body);
+    };
+    forward().catch(() => response.destroy());
   }).listen(0, "127.0.0.1");
   await new Promise((resolve) => door.once("listening", resolve));
   t.teardown(() => {
