@@ -3,6 +3,7 @@ import t from "tap";
 import { spendAs } from "../helpers/call.ts";
 import { until } from "../helpers/until.ts";
 import { asOwner } from "../helpers/owner.ts";
+import { untilDead } from "./doomed.ts";
 import { assertLedgerIsChain, market, PAYEE } from "./market.ts";
 
 t.test("one key, one payment", async (t) => {
@@ -120,7 +121,7 @@ t.test("one key, one payment", async (t) => {
   });
 
   await t.test(
-    "if the delivery cannot be recorded, the paid response is kept and returned to the same key",
+    "if the end cannot be recorded, the same key returns the paid response once the request counts as dead",
     async (t) => {
       const { pool } = made.database;
       await pool.query(
@@ -139,6 +140,11 @@ t.test("one key, one payment", async (t) => {
       t.equal(failed.statusCode, 500);
       t.equal(seller.proofs.length, proofs + 1);
       await pool.query("DROP FUNCTION test_refuse CASCADE");
+      t.match(await withKey("unrecorded"), {
+        status: 409,
+        body: { code: "idempotency_in_progress" },
+      });
+      await untilDead(made);
       const again = await withKey("unrecorded");
       t.match(again, { status: 200, body: { paid: true, data: { answer: 42 } } });
       t.equal(again.headers["idempotent-replayed"], "true");

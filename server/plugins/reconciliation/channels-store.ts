@@ -115,7 +115,7 @@ export async function endChannelDifferences(
   await sql.query(
     `UPDATE ledger_differences d
         SET healed_at = coalesce(d.healed_at, clock_timestamp()),
-            key = d.key || ':' || extract(epoch FROM d.seen_at)::bigint
+            key = d.key || ':' || (extract(epoch FROM d.seen_at) * 1000000)::bigint
        FROM unnest($2::text[], $3::text[]) AS k (kind, id)
       WHERE d.chain_id = $1 AND d.kind = k.kind AND d.key ^@ k.id AND d.key ~ '^0x[0-9a-f]+:-?[0-9]+$'`,
     [chainId, pairs.map(({ kind }) => kind), pairs.map(({ id }) => id)],
