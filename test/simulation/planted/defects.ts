@@ -666,8 +666,10 @@ export const DEFECTS: readonly PlantedDefect[] = [
     file: "server/plugins/x402-client/channel.ts",
     changes: [
       {
-        find: `  await deps.steps.accepting(key,`,
-        replace: `  void deps.steps.accepting(key,`,
+        find: `  await deps.steps.accepting(key, () => deps.channels.accept(key, { order, signed, depositId }));`,
+        replace: `  void deps.steps
+    .accepting(key, () => deps.channels.accept(key, { order, signed, depositId }))
+    .catch(() => undefined);`,
       },
     ],
     caughtBy: "test/x402-client/channels-killed.test.ts",
