@@ -155,13 +155,21 @@ class Hand {
   readonly #program: string;
   readonly #url: string;
   #child: ChildProcess | undefined;
+  #last: Promise<unknown> = Promise.resolve();
 
   constructor(program: string, url: string) {
     this.#program = program;
     this.#url = url;
   }
 
-  async play(order: Order): Promise<Report> {
+  /** One world at a time: it has the whole database. */
+  play(order: Order): Promise<Report> {
+    const report = this.#last.then(() => this.#play(order));
+    this.#last = report.catch(() => undefined);
+    return report;
+  }
+
+  async #play(order: Order): Promise<Report> {
     const child = (this.#child ??= await this.#start());
     const ended = new AbortController();
     const late = setTimeout(() => child.kill("SIGKILL"), WORLD_LIMIT_MS);
