@@ -62,6 +62,13 @@ const press = (worker: Worker): Promise<unknown> =>
     scope.dispatchEvent(Object.assign(event, { notification: scope.shown.at(-1) }));
   });
 
+/** Reads the body too: otherwise the connection stays open. */
+async function headersOf(url: string): Promise<Headers> {
+  const answer = await fetch(url);
+  await answer.arrayBuffer();
+  return answer.headers;
+}
+
 async function deliverTo(
   cdp: CDPSession,
   origin: string,
@@ -151,20 +158,20 @@ t.test("the app on a phone", async (t) => {
       "/icons/maskable.png",
       "/icons/badge.png",
     ])
-      t.match((await fetch(baseUrl + path)).headers.get("content-type"), "image/png", path);
+      t.match((await headersOf(baseUrl + path)).get("content-type"), "image/png", path);
   });
 
   await step(
     "the service worker and the manifest are never old, under the same policy",
     async (t) => {
-      const policy = (await fetch(baseUrl)).headers.get("content-security-policy");
+      const policy = (await headersOf(baseUrl)).get("content-security-policy");
       t.match(policy, /default-src 'none';script-src 'self';/);
       for (const [path, type] of [
         ["/sw.js", "javascript"],
         ["/manifest.webmanifest", "application/manifest+json"],
         ["/offline.html", "text/html"],
       ] as const) {
-        const { headers } = await fetch(baseUrl + path);
+        const headers = await headersOf(baseUrl + path);
         t.match(headers.get("content-type"), type);
         t.equal(headers.get("cache-control"), "no-cache", path);
         t.equal(headers.get("content-security-policy"), policy, path);
@@ -268,8 +275,9 @@ t.test("the app on a phone", async (t) => {
 t.test("a new build is shown at once, and its service worker replaces the old one", async (t) => {
   const world = await webWorld(t);
   let isNew = false;
+  const ended = new AbortController();
   const pass = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
-    const answer = await fetch(world.baseUrl + (request.url ?? "/"));
+    const answer = await fetch(world.baseUrl + (request.url ?? "/"), { signal: ended.signal });
     let body = Buffer.from(await answer.arrayBuffer());
     if (isNew && request.url === "/sw.js")
       body = Buffer.from(body.toString().replace(/offline-[0-9a-f]{12}/, "offline-newer"));
@@ -281,12 +289,12 @@ t.test("a new build is shown at once, and its service worker replaces the old on
     });
     response.end(body);
   };
-  const proxy = createServer((request, response) => void pass(request, response)).listen(
-    0,
-    "127.0.0.1",
-  );
+  const proxy = createServer((request, response) => {
+    pass(request, response).catch(() => response.destroy());
+  }).listen(0, "127.0.0.1");
   await once(proxy, "listening");
   t.teardown(() => {
+    ended.abort();
     proxy.closeAllConnections();
     proxy.close();
   });
@@ -298,10 +306,11 @@ t.test("a new build is shown at once, and its service worker replaces the old on
   isNew = true;
   const response = await page.goto(`${origin}/facilitator`);
   t.match(await response?.text(), "<title>Newer Purser", "the very next page is the new build's");
-  await until(
-    async () => (await kept(page)).map(({ name }) => name).join() === "offline-newer",
-    30_000,
-  );
+  // A browser looks for a newer worker by itself, some time after a page was opened.
+  await until(async () => {
+    await page.evaluate(async () => (await navigator.serviceWorker.getRegistration())?.update());
+    return (await kept(page)).map(({ name }) => name).join() === "offline-newer";
+  }, 30_000);
 });
 
 /** The offline page has no theme of the app. */
