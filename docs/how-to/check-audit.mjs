@@ -570,7 +570,8 @@ function typesOf(kind, order) {
 }
 var DOMAIN_TYPE = [text("name"), text("version"), number("chainId")];
 var DOMAIN_STRUCTS = { EIP712Domain: DOMAIN_TYPE };
-var FORMS = ["readable", "numbers"];
+var REQUESTED_FORM = "numbers";
+var FORMS = [REQUESTED_FORM, "readable"];
 var DOMAIN_VERSIONS = { readable: "3", numbers: "2" };
 var domainOf = (chainId, form) => ({ name: "Purser", version: DOMAIN_VERSIONS[form], chainId });
 var formOfDomain = ({ version }) => FORMS.find((form) => DOMAIN_VERSIONS[form] === version);

@@ -8,7 +8,7 @@ import type { OutboundRequest } from "../../infra/outbound/outbound.ts";
 import { readAnswer, type Outcome } from "./message.ts";
 import { describe, type Notified } from "./sentences.ts";
 
-/** What the service worker (web/sw.js) shows. It has no key and decides nothing: a press opens the page. */
+/** What the service worker (web/public/sw.js) shows. It has no key and decides nothing: a press opens the page. */
 export interface PushMessage {
   title: string;
   body: string;
