@@ -26,7 +26,7 @@ BEGIN
         'endsAt', CASE WHEN NEW.action = 'key.rotated'
                        THEN coalesce(NEW.after->'previous'->>'revokedAt', NEW.after->'previous'->>'expiresAt') END,
         'thirdParty', jsonb_build_object('label', NEW.before->>'label'))));
-  ELSIF NEW.action LIKE 'agent.%' OR NEW.action LIKE 'allowlist.%' OR NEW.action IN ('second.named', 'owner.moved', 'owner.received') THEN
+  ELSIF NEW.action LIKE 'agent.%' OR NEW.action LIKE 'allowlist.%' OR NEW.action IN ('second.named', 'passkeys.signed', 'payout.named', 'owner.moved', 'owner.received') THEN
     PERFORM purser_notify(NEW.owner_id, 'policy.changed', NEW.agent_id, coalesce(NEW.agent_id, NEW.id),
       jsonb_strip_nulls(jsonb_build_object('agentId', NEW.agent_id, 'change', NEW.action, 'by', NEW.actor, 'auditId', NEW.id,
         'before', CASE WHEN NOT v_is_large THEN NEW.before END, 'after', CASE WHEN NOT v_is_large THEN NEW.after END)));
@@ -37,5 +37,5 @@ $$;
 CREATE TRIGGER notes_notify AFTER INSERT ON audit_notes FOR EACH ROW
   WHEN (NEW.action LIKE 'key.%' OR NEW.action LIKE 'connection.%' OR NEW.action LIKE 'allowlist.%'
      OR NEW.action IN ('session.created', 'agent.created', 'agent.updated', 'agent.paused', 'agent.resumed', 'agent.archived',
-                       'second.named', 'owner.moved', 'owner.received'))
+                       'second.named', 'passkeys.signed', 'payout.named', 'owner.moved', 'owner.received'))
   EXECUTE FUNCTION purser_notify_change();

@@ -60,6 +60,30 @@ export interface MoveOwnerOrder {
   deadline: string;
 }
 
+/** A public key of an owner: P-256, as its passkey proves it. */
+export interface SignedPasskey {
+  name: string;
+  x: string;
+  y: string;
+}
+
+/** All passkeys that may sign for an owner from now on. */
+export interface PasskeysOrder {
+  owner: string;
+  version: string;
+  passkeys: SignedPasskey[];
+  nonce: string;
+  deadline: string;
+}
+
+/** The only address to which an owner with passkeys withdraws. */
+export interface PayoutAddressOrder {
+  owner: string;
+  payout: string;
+  nonce: string;
+  deadline: string;
+}
+
 export interface Orders {
   AgentPolicy: AgentPolicyOrder;
   IssueKey: IssueKeyOrder;
@@ -67,13 +91,16 @@ export interface Orders {
   Withdraw: WithdrawOrder;
   SecondWallet: SecondWalletOrder;
   MoveOwner: MoveOwnerOrder;
+  Passkeys: PasskeysOrder;
+  PayoutAddress: PayoutAddressOrder;
 }
 export type OrderKind = keyof Orders;
 
 const text = (name: string) => ({ name, type: "string" });
 const number = (name: string) => ({ name, type: "uint256" });
 const address = (name: string) => ({ name, type: "address" });
-const SINGLE_USE = [{ name: "nonce", type: "bytes32" }, number("deadline")];
+const bytes32 = (name: string) => ({ name, type: "bytes32" });
+const SINGLE_USE = [bytes32("nonce"), number("deadline")];
 
 export type Structs = Record<string, StructMember[]>;
 
@@ -100,6 +127,16 @@ const ORDER_TYPES: Readonly<Record<Exclude<OrderKind, "AgentPolicy">, Structs>> 
     SecondWallet: [address("owner"), address("second"), number("secondChain"), ...SINGLE_USE],
   },
   MoveOwner: { MoveOwner: [address("from"), address("to"), ...SINGLE_USE] },
+  Passkeys: {
+    Passkeys: [
+      address("owner"),
+      number("version"),
+      { name: "passkeys", type: "Passkey[]" },
+      ...SINGLE_USE,
+    ],
+    Passkey: [text("name"), bytes32("x"), bytes32("y")],
+  },
+  PayoutAddress: { PayoutAddress: [address("owner"), address("payout"), ...SINGLE_USE] },
 };
 
 export const ORDER_KINDS: readonly OrderKind[] = [
