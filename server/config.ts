@@ -18,6 +18,7 @@ import {
 import { MASTER_KEY_HINT } from "./core/master-keys.ts";
 import { isClosed } from "./core/merchant-settings.ts";
 import { parseDecimal } from "./core/money.ts";
+import { passkeyPlaces } from "./core/passkey-places.ts";
 import { LOCAL_CHAIN_ID } from "./core/network-settings.ts";
 import type { NetworkFacts } from "./core/networks.ts";
 import { InvalidSetting, listed, type Documented } from "./core/setting.ts";
@@ -194,6 +195,9 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     port: env.PORT,
     /** The `{base_url}` of clients, without a trailing slash. */
     publicUrl,
+    /** Where owners' passkeys sign. Undefined: nowhere; for custody, because nobody told it. */
+    passkeys:
+      isService || isSet("PUBLIC_URL") ? passkeyPlaces(publicUrl, env.PASSKEY_DOMAIN) : undefined,
     dataDir: env.DATA_DIR,
     // Production uses all its cores; on a developer's machine one process is simpler. Custody is always one process.
     workers: env.WORKERS ?? (isLocal || !isService ? 1 : usualWorkers()),

@@ -49,6 +49,15 @@ const SERVICE = {
     meaning: "The base URL that clients see. https in production, unless it is loopback.",
     who: "each deployment.",
   }),
+  PASSKEY_DOMAIN: setting(
+    matching(/^[a-z0-9-]+(\.[a-z0-9-]+)*$/, "a host name such as purser.example.com"),
+    {
+      usually: "the host of `PUBLIC_URL`",
+      meaning:
+        "The domain that owners' passkeys belong to. See [when the address of the service changes](../how-to/use-a-passkey.md).",
+      who: "an operator whose `PUBLIC_URL` moves to another domain, so that passkeys made before keep working.",
+    },
+  ),
   DATA_DIR: setting(asWritten, {
     default: ".data",
     meaning: "Where embedded state lives.",
@@ -371,6 +380,8 @@ export const CHAIN_SETTINGS = Type.Object(EACH_CHAIN);
 export const CUSTODY_KEYS: readonly string[] = [
   "PURSER_MODE",
   "HOST",
+  "PUBLIC_URL",
+  "PASSKEY_DOMAIN",
   "LOG_LEVEL",
   "OPERATOR",
   "DATABASE_URL",

@@ -3,7 +3,7 @@ import { createHash, createPublicKey, verify } from "node:crypto";
 import type { Address, Hex } from "viem";
 import { type PublicKey, readPasskeySignature } from "../../packages/rules/src/passkeys.ts";
 import { isRecord } from "./foreign-text.ts";
-import { addressOfPublicKey } from "./signatures.ts";
+import { keccak } from "./keccak.ts";
 
 export * from "../../packages/rules/src/passkeys.ts";
 
@@ -19,7 +19,8 @@ const base64Url = (hex: string): string => Buffer.from(hex.slice(2), "hex").toSt
 const sha256 = (bytes: Uint8Array | string): Buffer => createHash("sha256").update(bytes).digest();
 
 /** The address of an owner whose first passkey this is. */
-export const addressOfPasskey = ({ x, y }: PublicKey): Address => addressOfPublicKey(bytesOf(x, y));
+export const addressOfPasskey = ({ x, y }: PublicKey): Address =>
+  `0x${Buffer.from(keccak(bytesOf(x, y)).subarray(12)).toString("hex")}`;
 
 export const isSameKey = (one: PublicKey, other: PublicKey): boolean =>
   one.x === other.x && one.y === other.y;
@@ -29,7 +30,7 @@ const COUNT_AT = 33;
 const MIN_DATA_BYTES = 37;
 const PRESENT_AND_VERIFIED = 0b101;
 
-interface Signed {
+export interface SignedByPasskey {
   key: PublicKey;
   /** How often the authenticator has signed; 0 if it does not count. */
   count: number;
@@ -42,7 +43,7 @@ interface Signed {
 export function passkeyThatSigned(
   { hash, signature }: { hash: Hex; signature: string },
   places?: PasskeyPlaces,
-): Signed | undefined {
+): SignedByPasskey | undefined {
   const read = readPasskeySignature(signature);
   if (!read) return undefined;
   const { x, y, r, s, authenticatorData, clientData } = read;

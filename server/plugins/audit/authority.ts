@@ -11,6 +11,8 @@ import {
 } from "../../../packages/rules/src/fields.ts";
 import { TIME, type Wire } from "../../../packages/rules/src/kinds.ts";
 import { formatAtomic } from "../../core/money.ts";
+import { PASSKEYS_CHAIN, type PublicKey } from "../../../packages/rules/src/passkeys.ts";
+import { payoutAt } from "../../core/payout.ts";
 import {
   CONNECTION_LABEL,
   readOptional,
@@ -69,6 +71,8 @@ const SIGNED_AS: Readonly<Record<string, Signed["kind"]>> = {
   "payment.approved": "ApprovePayment",
   "withdrawal.ordered": "Withdraw",
   "second.named": "SecondWallet",
+  "passkeys.signed": "Passkeys",
+  "payout.named": "PayoutAddress",
   "owner.moved": "MoveOwner",
   "owner.received": "MoveOwner",
 };
@@ -113,6 +117,16 @@ export class Authority {
   #open: Signed | undefined;
   /** The recovery wallet that the owner named last. */
   second: { address: string; chainId: number } | undefined;
+  /** The passkeys that the owner listed last; undefined before the first list. */
+  passkeys: readonly PublicKey[] | undefined;
+  #lists = 0;
+  readonly #payouts: Orders["PayoutAddress"][] = [];
+
+  /** Where passkeys and the recovery wallet may withdraw to. */
+  homeOf({ owner, ownerChainId, at }: EntryBody): string | undefined {
+    if (ownerChainId !== PASSKEYS_CHAIN) return owner;
+    return payoutAt(this.#payouts, BigInt(Math.floor(Date.parse(at) / 1000)))?.address;
+  }
 
   /** Undefined if the entry is valid. The signer and the digest of `signed` were verified before. */
   faultOf(body: EntryBody, signed: Signed | undefined): string | undefined {
@@ -154,9 +168,24 @@ export class Authority {
       this.second = { address: order.second.toLowerCase(), chainId: Number(order.secondChain) };
       return isAddress(order.owner, body.owner) ? undefined : OTHER;
     }
+    if (kind === "Passkeys" || kind === "PayoutAddress") return this.#listFault(body, signed);
     if (kind === "MoveOwner") return this.#move(body, order);
     this.#open = signed;
     return undefined;
+  }
+
+  #listFault(
+    { owner }: EntryBody,
+    signed: Signed & { kind: "Passkeys" | "PayoutAddress" },
+  ): string | undefined {
+    if (!isAddress(signed.order.owner, owner)) return OTHER;
+    if (signed.kind === "PayoutAddress") {
+      this.#payouts.push(signed.order);
+      return undefined;
+    }
+    this.#lists += 1;
+    this.passkeys = signed.order.passkeys;
+    return signed.order.version === String(this.#lists) ? undefined : OTHER;
   }
 
   #usePolicy(

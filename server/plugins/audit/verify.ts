@@ -12,6 +12,13 @@ import {
   PolicyVersionUnknown,
   type OrderKind,
 } from "../../core/orders.ts";
+import {
+  addressOfPasskey,
+  isPasskeySignature,
+  isSameKey,
+  passkeyThatSigned,
+  type PublicKey,
+} from "../../core/passkeys.ts";
 import { Authority, type EntryBody, type Proof, type Signed, type SignedBy } from "./authority.ts";
 
 export type { Proof } from "./authority.ts";
@@ -63,7 +70,7 @@ export async function verifyChain(
     const fault =
       bodyFault(row, body, ownerId) ??
       ("fault" in read ? read.fault : undefined) ??
-      (await signersFault(body, read.signed, authority.second, counted)) ??
+      (await signersFault(body, read.signed, authority, counted)) ??
       authority.faultOf(body, read.signed);
     if (fault !== undefined) return no(fault);
     head = { seq: row.seq, hash: row.hash };
@@ -170,25 +177,35 @@ const BY_SECOND = new Set(["session.created", "withdrawal.ordered"]);
 
 /** Checks that the signers may sign this action, and did. */
 async function signersFault(
-  { proof, action, owner, ownerChainId }: EntryBody,
+  body: EntryBody,
   signed: Signed | undefined,
-  second: Wallet | undefined,
+  authority: Authority,
   counted: { signatures: number; byContract: number },
 ): Promise<string | undefined> {
+  const { proof, action, owner, ownerChainId } = body;
   if (proof === null || signed === undefined) return undefined;
   const signers = proof.kind === "message" ? [proof] : proof.signers;
   const is = (wallet: Wallet | undefined) => (by: SignedBy) =>
     by.signer === wallet?.address && by.chainId === wallet.chainId;
   const isOwners = signers.some(is({ address: owner, chainId: ownerChainId }));
-  const isSeconds = BY_SECOND.has(action) && signers.some(is(second));
+  const isSeconds = BY_SECOND.has(action) && signers.some(is(authority.second));
   if (!isOwners && !isSeconds) return "its owner did not sign it";
-  if (!isOwners && signed.kind === "Withdraw" && signed.order.to.toLowerCase() !== owner)
-    return "the recovery wallet can withdraw only to the owner's address";
+  const isByWallet = isOwners && !signers.some(({ signature }) => isPasskeySignature(signature));
+  if (!isByWallet && signed.kind === "Withdraw") {
+    if (signed.order.to.toLowerCase() !== authority.homeOf(body))
+      return "only the owner's wallet can withdraw to another address";
+  }
   const parties = signed.kind === "MoveOwner" ? [signed.order.from, signed.order.to] : [];
   if (parties.some((party) => !signers.some(({ signer }) => signer === party.toLowerCase())))
     return "both wallets must sign it";
   for (const { signer, chainId, signature } of signers) {
     counted.signatures += 1;
+    if (isPasskeySignature(signature)) {
+      const by = passkeyThatSigned({ hash: signed.digest as Hex, signature });
+      if (!by || !isListed(by.key, signer, authority.passkeys))
+        return `its signature is not by a passkey of ${signer}`;
+      continue;
+    }
     // Only its chain can tell what a contract accepts, and only at that moment; the service called it at the time of
     // the signature.
     if (chainId !== 0) counted.byContract += 1;
@@ -197,6 +214,10 @@ async function signersFault(
   }
   return undefined;
 }
+
+/** Before the first list, the owner's address is that of its only passkey. */
+const isListed = (key: PublicKey, owner: string, listed: readonly PublicKey[] | undefined) =>
+  listed ? listed.some((one) => isSameKey(one, key)) : addressOfPasskey(key) === owner;
 
 /** Accepts only our own types and domain: what an owner signed elsewhere is no order. */
 function readSigned(

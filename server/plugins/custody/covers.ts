@@ -13,8 +13,11 @@ import {
   readOrder,
   rulesOfPolicy,
   type OrderKind,
+  type PayoutAddressOrder,
   type Orders,
 } from "../../core/orders.ts";
+import { isPasskeySignature, PASSKEYS_CHAIN } from "../../core/passkeys.ts";
+import { payoutAt } from "../../core/payout.ts";
 import { refusingUnknownVersion } from "../../core/policy-version.ts";
 import {
   coverOf,
@@ -29,6 +32,7 @@ import {
 } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
 import { growthOf, type ChannelOrder } from "../../schemes/batch-settlement/paying.ts";
+import type { Identity, StoredOrder, Time, Verdict } from "../orders/signatures.ts";
 import { columnsText, payeeText } from "./columns.ts";
 import {
   CustodyError,
@@ -62,12 +66,7 @@ export interface LoadedWallet extends Sealed {
   nowSeconds: bigint;
 }
 
-export interface SignedDocument {
-  document: unknown;
-  digest: Hex;
-  signature: Hex;
-  chainId: number;
-}
+export type SignedDocument = StoredOrder;
 
 /** The same with all rules and the policy they come from; read when this seal is seen for the first time. */
 export interface Evidence extends LoadedWallet {
@@ -97,10 +96,13 @@ export interface CoversDeps {
   /** The newest order in which the owner of this agent named a second wallet. */
   findSecond(agentId: string): Promise<SignedDocument | undefined>;
   findApproval(agentId: string, approvalId: string): Promise<SignedDocument | undefined>;
+  /** The orders in which this owner named a payout address. */
+  findPayouts(owner: Identity): Promise<SignedDocument[]>;
   isSigned(
-    owner: { address: Address; chainId: number },
+    owner: Identity,
     signed: { hash: Hex; signature: Hex },
-  ): Promise<"valid" | "invalid" | "unavailable">;
+    time: Time,
+  ): Promise<Verdict>;
 }
 
 interface Verified {
@@ -290,13 +292,19 @@ export class Covers {
     if (!order || formOf(kind, order, chainId, digest) === undefined) return undefined;
     // A contract wallet was called before its digest was sealed, which only this service does; it may respond
     // differently today.
-    if (wallet.ownerChainId !== 0 && kind === "AgentPolicy") return order;
-    return (await this.#isSigned(wallet, { hash: digest, signature })) ? order : undefined;
+    const isOfContract = wallet.ownerChainId !== 0 && !isPasskeySignature(signature);
+    if (isOfContract && kind === "AgentPolicy") return order;
+    // An approval is used at once; the others stay in force when a passkey is removed.
+    const time = kind === "ApprovePayment" ? "now" : "ever";
+    return (await this.#isSigned(wallet, { hash: digest, signature }, time)) ? order : undefined;
   }
 
-  async #isSigned(wallet: WalletName, signed: { hash: Hex; signature: Hex }): Promise<boolean> {
-    const owner = { address: wallet.ownerAddress as Address, chainId: wallet.ownerChainId };
-    const verdict = await this.#deps.isSigned(owner, signed);
+  async #isSigned(
+    wallet: WalletName,
+    signed: { hash: Hex; signature: Hex },
+    time: Time,
+  ): Promise<boolean> {
+    const verdict = await this.#deps.isSigned(ownerOf(wallet), signed, time);
     if (verdict === "unavailable") throw chainUnavailable();
     return verdict === "valid";
   }
@@ -338,10 +346,23 @@ export class Covers {
       hash: orderDigest("Withdraw", order, chainId, form),
       signature: row.signature,
     }));
-    for (const signed of signatures) if (await this.#isSigned(wallet, signed)) return;
-    if (row.to === wallet.ownerAddress)
+    // A wallet may name any payee. A passkey, and the recovery wallet, withdraw only to where the owner's money goes.
+    const isByPasskey = isPasskeySignature(row.signature);
+    const isHome = row.to === (await this.#homeOf(wallet));
+    if (isHome || !isByPasskey)
+      for (const signed of signatures) if (await this.#isSigned(wallet, signed, "now")) return;
+    if (isHome)
       for (const signed of signatures) if (await this.#isSignedBySecond(wallet, signed)) return;
     throw fail("its owner did not sign this withdrawal");
+  }
+
+  /** The owner's wallet; for an owner without one, the payout address in force. */
+  async #homeOf(wallet: LoadedWallet): Promise<string | undefined> {
+    if (wallet.ownerChainId !== PASSKEYS_CHAIN) return wallet.ownerAddress;
+    const stored = await this.#deps.findPayouts(ownerOf(wallet));
+    const orders = await Promise.all(stored.map((one) => this.#read("PayoutAddress", one, wallet)));
+    const own = orders.filter((order) => order?.owner.toLowerCase() === wallet.ownerAddress);
+    return payoutAt(own as PayoutAddressOrder[], wallet.nowSeconds)?.address;
   }
 
   /**
@@ -358,7 +379,7 @@ export class Covers {
       address: order.second.toLowerCase() as Address,
       chainId: Number(order.secondChain),
     };
-    return (await this.#deps.isSigned(second, signed)) === "valid";
+    return (await this.#deps.isSigned(second, signed, "now")) === "valid";
   }
 
   async #checkApproval(
@@ -440,6 +461,11 @@ export const chainUnavailable = (): ApiError =>
   });
 
 const putBack = (id: string) => new NotSignedFor(`an older seal of agent ${id} was put back`);
+
+const ownerOf = ({ ownerAddress, ownerChainId }: WalletName): Identity => ({
+  address: ownerAddress as Address,
+  chainId: ownerChainId,
+});
 
 const keyOf = (wallet: WalletName): string =>
   `${wallet.agentId}|${wallet.address}|${wallet.ownerAddress}|${wallet.ownerChainId}|${wallet.policyDigest}|${wallet.rulesDigest}`;

@@ -13,6 +13,7 @@ import {
 import { refusingUnknownVersion } from "../../core/policy-version.ts";
 import type { Rules } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
+import type { Identity, Time, Verdict } from "../orders/signatures.ts";
 import { chainUnavailable, type SignedDocument } from "./covers.ts";
 import { NotSignedFor, NOTHING, type WalletName } from "./envelope.ts";
 
@@ -36,9 +37,10 @@ export interface SignedMove extends SignedOrderDocument<"MoveOwner"> {
 
 interface SealChangesDeps {
   isSigned(
-    owner: { address: Address; chainId: number },
+    owner: Identity,
     signed: { hash: Hex; signature: Hex },
-  ): Promise<"valid" | "invalid" | "unavailable">;
+    time: Time,
+  ): Promise<Verdict>;
   findPolicy(agentId: string, digest: Hex): Promise<SignedDocument | undefined>;
   findSecond(agentId: string): Promise<SignedDocument | undefined>;
   nowSeconds(): bigint;
@@ -93,7 +95,8 @@ export class SealChanges {
       Number(naming.secondChain) !== second.chainId
     )
       throw fail("its owner named another second wallet");
-    await this.#assertSigned(agentId, owner, named.digest, named.signature);
+    // Named some time ago.
+    await this.#assertSigned(agentId, owner, named.digest, named.signature, "ever");
     await this.#assertSigned(agentId, owner, signed.digest, signed.signature);
     await this.#assertSigned(agentId, second, signed.digest, signed.secondSignature);
   }
@@ -127,10 +130,11 @@ export class SealChanges {
     owner: { address: Address; chainId: number },
     hash: Hex,
     signature: Hex,
+    time: Time = "now",
   ): Promise<void> {
-    const known = `${owner.address}|${owner.chainId}|${hash}|${signature}`;
+    const known = `${owner.address}|${owner.chainId}|${hash}|${signature}|${time}`;
     if (this.#valid.has(known)) return;
-    const verdict = await this.#deps.isSigned(owner, { hash, signature });
+    const verdict = await this.#deps.isSigned(owner, { hash, signature }, time);
     if (verdict === "unavailable") throw chainUnavailable();
     if (verdict === "invalid")
       throw new NotSignedFor(`agent ${agentId}: its owner did not sign this order`);

@@ -1,7 +1,8 @@
 /** Creates the vault that has the keys: for the service, or for the custody process. */
 import type { FastifyInstance } from "fastify";
 import { addressOf, isPrivateKey, sign } from "../../core/signatures.ts";
-import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
+import { OwnerSignatures } from "../orders/signatures.ts";
+import { passkeyLists, payoutOrders } from "../orders/store.ts";
 import {
   findApproval,
   findPolicy,
@@ -11,7 +12,7 @@ import {
   readEvidence,
   walletsOf,
 } from "./store.ts";
-import { Covers, type CoversDeps } from "./covers.ts";
+import { Covers } from "./covers.ts";
 import { KeyRing } from "./envelope.ts";
 import { Vault } from "./vault.ts";
 import { SealChanges } from "./seal-changes.ts";
@@ -21,10 +22,13 @@ type Parts = Pick<FastifyInstance, "config" | "pool" | "prisma" | "chains" | "km
 /** `trustsCaller`: the caller is in this process, which has verified the owner's signature of the change of a seal. */
 export function vaultHere(app: Parts, { trustsCaller }: { trustsCaller: boolean }): Vault {
   const { config, pool, prisma, chains, kms } = app;
-  const isSigned = (...args: Parameters<CoversDeps["isSigned"]>) =>
-    isSignedByOwner(chains, ...args);
+  const signatures = new OwnerSignatures({
+    chains,
+    places: config.passkeys,
+    listsOf: (owner, known) => passkeyLists(prisma, owner, known),
+  });
   const orders = {
-    isSigned,
+    isSigned: signatures.isSigned.bind(signatures),
     findSecond: (agentId: string) => findSecond(prisma, agentId),
   };
   return new Vault({
@@ -37,6 +41,7 @@ export function vaultHere(app: Parts, { trustsCaller }: { trustsCaller: boolean 
     channelKeys: config.channelKeys,
     covers: new Covers({
       ...orders,
+      findPayouts: (owner) => payoutOrders(prisma, owner),
       load: walletsOf(pool),
       loadEvidence: (args) => readEvidence(pool, args),
       findWithdrawal: (agentId, nonce) => findWithdrawal(pool, agentId, nonce),

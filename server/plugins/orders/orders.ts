@@ -15,10 +15,12 @@ import {
   type OrderKind,
   type Orders,
 } from "../../core/orders.ts";
+import { passkeyThatSigned } from "../../core/passkeys.ts";
 import { refusingUnknownVersion } from "../../core/policy-version.ts";
 import { ApiError } from "../../errors.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import {
+  countPasskeyUse,
   findOrder,
   insertPrepared,
   insertUsed,
@@ -139,6 +141,7 @@ export class OwnerOrders {
     if (wanted === undefined || orderDigest(kind, wanted, chainId, signed.form) !== signed.digest)
       throw new SignatureNeeded(draft, "policy_changed");
     await takeQuotaFor(tx, owner, signed);
+    await assertCountsOn(tx, owner, signed);
     const row = {
       nonce,
       kind: draft.kind,
@@ -189,6 +192,19 @@ export class OwnerOrders {
       });
     });
   }
+}
+
+/** Throws if a passkey signed and counted back. */
+export async function assertCountsOn(
+  tx: Db,
+  { id }: Pick<OrderOwner, "id">,
+  { digest: hash, signature }: Pick<SignedOrder, "digest" | "signature">,
+): Promise<void> {
+  const by = passkeyThatSigned({ hash, signature });
+  if (by && !(await countPasskeyUse(tx, id, by)))
+    throw orderNotSigned(
+      "This passkey's device has counted fewer signatures than before, so a copy of it may exist. Nothing was changed. Sign with another passkey, and remove this one.",
+    );
 }
 
 /** The estimated size of the order's row, its audit entries with payees' names, and the indexes. */

@@ -1,5 +1,7 @@
 import type { Address, Hex } from "viem";
 import type { OrderKind, Orders } from "../../core/orders.ts";
+import type { SignedByPasskey } from "../../core/passkeys.ts";
+import type { Identity, StoredOrder } from "./signatures.ts";
 import { databaseNow, jsonOf, jsonOrNull, type Db } from "../../infra/db/prisma.ts";
 
 interface OrderRow<K extends OrderKind = OrderKind> {
@@ -111,6 +113,67 @@ export async function insertUsed(tx: Db, row: OrderRow, signature: Hex): Promise
     skipDuplicates: true,
   });
   return made.count === 1;
+}
+
+/** The orders that list this owner's passkeys: how many there are, and those after the first `known`. */
+export async function passkeyLists(
+  db: Db,
+  { address, chainId }: Identity,
+  known: number,
+): Promise<{ count: number; next: StoredOrder[] }> {
+  const where = {
+    owner: { address, chainId: BigInt(chainId) },
+    kind: "Passkeys",
+    usedAt: { not: null },
+  };
+  const [count, rows] = await Promise.all([
+    db.ownerOrder.count({ where }),
+    db.ownerOrder.findMany({ where, orderBy: { usedAt: "asc" }, skip: known }),
+  ]);
+  return { count: Math.max(count, known + rows.length), next: rows.map(storedOf) };
+}
+
+const storedOf = (row: {
+  document: unknown;
+  digest: string;
+  signature: Uint8Array | null;
+  chainId: bigint;
+}): StoredOrder => ({
+  document: row.document,
+  digest: row.digest as Hex,
+  signature: `0x${Buffer.from(row.signature ?? []).toString("hex")}`,
+  chainId: Number(row.chainId),
+});
+
+/**
+ * Notes that a passkey has signed. False if its device has counted fewer signatures than before: then there are two devices
+ * with this key, and one of them is a copy. Most devices always report 0.
+ */
+export async function countPasskeyUse(
+  tx: Db,
+  ownerId: string,
+  { key, count }: SignedByPasskey,
+): Promise<boolean> {
+  const changed = await tx.passkey.updateMany({
+    where: { ...key, ownerId, OR: [{ signCount: { lt: count } }, { signCount: 0 }] },
+    data: { signCount: count, usedAt: await databaseNow(tx) },
+  });
+  return changed.count === 1;
+}
+
+/** The orders in which an owner named a payout address. */
+export async function payoutOrders(
+  db: Db,
+  { address, chainId }: Identity,
+): Promise<StoredOrder[]> {
+  const rows = await db.ownerOrder.findMany({
+    where: {
+      owner: { address, chainId: BigInt(chainId) },
+      kind: "PayoutAddress",
+      usedAt: { not: null },
+    },
+  });
+  return rows.map(storedOf);
 }
 
 /** The version of the policy in force; 0 before the first one. */

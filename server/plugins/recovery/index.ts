@@ -3,7 +3,6 @@ import fp from "fastify-plugin";
 import type { FastifyRequest } from "fastify";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { getAddress } from "viem";
-import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
 import {
   MoveBody,
   Moved,
@@ -36,7 +35,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     isSigned: (
       wallet: { address: `0x${string}`; chainId: number },
       signed: { hash: `0x${string}`; signature: `0x${string}` },
-    ) => isSignedByOwner(app.chains, wallet, signed),
+    ) => app.ownerSignatures.isSigned(wallet, signed),
   });
 
   app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));

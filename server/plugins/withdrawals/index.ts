@@ -1,5 +1,4 @@
 import fp from "fastify-plugin";
-import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
 import { databaseSeconds, reserveWithdrawal } from "./store.ts";
 import { Withdrawals, type WithdrawalContext } from "./withdraw.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
@@ -38,7 +37,7 @@ export default fp(
         log: app.log,
         networks: app.chains.all.map(({ network }) => network),
         networkOf: (chainId) => app.networkOf(Number(chainId)),
-        verifySignature: (owner, signed) => isSignedByOwner(app.chains, owner, signed),
+        verifySignature: (owner, signed) => app.ownerSignatures.isSigned(owner, signed),
       }),
     );
     await app.register(routes);
