@@ -19,6 +19,7 @@ export * from "./oauth.ts";
 export * from "./orders.ts";
 export * from "./overview.ts";
 export * from "./owners.ts";
+export * from "./passkeys.ts";
 export * from "./payments.ts";
 export * from "./push.ts";
 export * from "./recovery.ts";

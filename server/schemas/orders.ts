@@ -89,7 +89,7 @@ export const OrderSignature = Type.String({
     "Of the owner's wallet: `eth_signTypedData_v4`, or a contract account's (ERC-1271, ERC-6492)",
 });
 
-const authorizationOf = <T extends TProperties>(order: ReturnType<typeof Strict<T>>) =>
+export const authorizationOf = <T extends TProperties>(order: ReturnType<typeof Strict<T>>) =>
   Type.Optional(
     Strict(
       { order, signature: OrderSignature },

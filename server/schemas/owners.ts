@@ -5,6 +5,7 @@ import {
   Amount,
   NetworkId,
   Nullable,
+  OneOf,
   Page,
   Strict,
   Timestamp,
@@ -38,8 +39,18 @@ export const SignInBody = Strict({
 
 export const SignedIn = Type.Object({ address: AddressOutput });
 
+export const SignsWith = OneOf(
+  ["wallet", "contract", "passkeys"],
+  "What the owner's account is: a wallet's key, a contract, or only passkeys",
+);
+
 export const SessionInfo = Type.Object({
-  address: AddressOutput,
+  address: {
+    ...AddressOutput,
+    description: "The owner. With only passkeys it is just a name: nobody can use money there",
+  },
+  signsWith: SignsWith,
+  signedInWith: OneOf(["wallet", "passkey"]),
   second: Nullable(AddressOutput),
   sessionId: Id,
   createdAt: Timestamp,

@@ -25,6 +25,8 @@ interface AuditNote {
 
 /** `.refused` entries are written only a few times an hour, because third parties can cause them. */
 export type AuditAction =
+  /** With its first passkey, which signs nothing when it is made. */
+  | "owner.created"
   | "session.created"
   | "session.ended"
   | "session.revoked"
@@ -59,6 +61,8 @@ export type AuditAction =
   | "key.signed"
   | "payment.approved"
   | "second.named"
+  | "passkeys.signed"
+  | "payout.named"
   | "owner.moved"
   | "owner.received"
   | "email.named"

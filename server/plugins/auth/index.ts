@@ -141,10 +141,12 @@ export interface RequestOwner {
   id: string;
   /** Lower case, as stored. */
   address: Address;
-  /** The chain of its contract; 0 for an owner with a plain key. */
+  /** The chain of its contract; 0 for an owner with a plain key; PASSKEYS_CHAIN for one without a wallet. */
   chainId: number;
   /** Set if the owner's recovery wallet signed in: it may tighten rules, and withdraw to the owner. */
   second: { address: Address; chainId: number } | null;
+  /** The passkey that signed in; null for a wallet. */
+  passkeyId: string | null;
   sessionId: string;
   sessionCreatedAt: Date;
   sessionExpiresAt: Date;
@@ -207,6 +209,7 @@ const owner = fp(
           session.secondAddress === null
             ? null
             : { address: session.secondAddress, chainId: session.secondChainId ?? 0 },
+        passkeyId: session.passkeyId,
         sessionId: session.sessionId,
         sessionCreatedAt: session.createdAt,
         sessionExpiresAt: session.expiresAt,

@@ -27,6 +27,8 @@ interface SessionHolder {
   /** The recovery wallet that signed in for this owner. */
   secondAddress: Address | null;
   secondChainId: number | null;
+  /** The passkey that opened it. */
+  passkeyId: string | null;
   createdAt: Date;
   expiresAt: Date;
   isSeenStale: boolean;
@@ -57,6 +59,7 @@ export async function insertSession(
     userAgent: string;
     ip: string;
     second?: { address: Address; chainId: number };
+    passkeyId?: string;
   },
 ): Promise<string> {
   const { second, ...facts } = args;
@@ -83,7 +86,7 @@ export async function findSession(sql: Sql, tokenHash: Buffer): Promise<SessionH
     name: "session-holder",
     text: `SELECT s.id AS "sessionId", s.owner_id AS "ownerId", o.address, o.chain_id::float8 AS "chainId",
                   s.second_address AS "secondAddress", s.second_chain_id::float8 AS "secondChainId",
-                  s.created_at AS "createdAt",
+                  s.passkey_id AS "passkeyId", s.created_at AS "createdAt",
                   s.expires_at AS "expiresAt", s.last_seen_at < now() - interval '1 minute' AS "isSeenStale"
              FROM sessions s JOIN owners o ON o.id = s.owner_id
             WHERE s.token_hash = $1 AND ${ALIVE}`,
@@ -128,6 +131,19 @@ export async function revokeSecondSessions(db: Db, ownerId: string): Promise<voi
   const revokedAt = await databaseNow(db);
   await db.session.updateMany({
     where: { ownerId, secondAddress: { not: null }, revokedAt: null },
+    data: { revokedAt },
+  });
+}
+
+/** Ends the sessions that these passkeys opened. */
+export async function revokePasskeySessions(
+  db: Db,
+  ownerId: string,
+  passkeyIds: readonly string[],
+): Promise<void> {
+  const revokedAt = await databaseNow(db);
+  await db.session.updateMany({
+    where: { ownerId, passkeyId: { in: [...passkeyIds] }, revokedAt: null },
     data: { revokedAt },
   });
 }

@@ -1,4 +1,4 @@
-/** Owners' sign-in with their wallet, and their sessions. */
+/** Owners' sign-in with their wallet (with a passkey: plugins/passkeys), and their sessions. */
 import fp from "fastify-plugin";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { getAddress, type Address } from "viem";
@@ -6,7 +6,8 @@ import { parseAddress } from "../../core/foreign-text.ts";
 import type { FastifyRequest } from "fastify";
 import { listSessions, revokeSession } from "../auth/sessions.ts";
 import { noteAudit } from "../audit/store.ts";
-import { issueNonce, signIn } from "./sign-in.ts";
+import { issueNonce, signIn, type Caller } from "./sign-in.ts";
+import { signsWith } from "./store.ts";
 import { readPage, toPage } from "../../core/paging.ts";
 import { ApiError } from "../../errors.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
@@ -72,10 +73,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
               message: request.body.message,
               signature: request.body.signature,
               secondOf: readOwner(request.body.owner),
-              userAgent: request.headers["user-agent"] ?? "",
-              ip: request.ip,
-              requestId: request.id,
-              oldToken: app.sessionCookie.read(request),
+              ...callerOf(request),
             },
             {
               prisma: app.prisma,
@@ -105,6 +103,8 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async ({ owner }) => ({
       address: getAddress(owner.address),
+      signsWith: signsWith(owner.chainId),
+      signedInWith: owner.passkeyId === null ? "wallet" : "passkey",
       second: owner.second && getAddress(owner.second.address),
       sessionId: owner.sessionId,
       createdAt: owner.sessionCreatedAt.toISOString(),
@@ -177,6 +177,14 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
   );
 };
+
+/** Who asks for a session. */
+export const callerOf = (request: FastifyRequest): Caller => ({
+  userAgent: request.headers["user-agent"] ?? "",
+  ip: request.ip,
+  requestId: request.id,
+  oldToken: request.server.sessionCookie.read(request),
+});
 
 function readOwner(text: string | undefined): Address | undefined {
   if (text === undefined) return undefined;

@@ -8,6 +8,7 @@ import {
 import type { ChainClient } from "../../infra/chain/index.ts";
 import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
 import { NOBODY, noteAudit } from "../audit/store.ts";
+import type { Proof } from "../audit/authority.ts";
 import { ensureOwner, findOwners, insertNonce, ownerSecondedBy, takeNonce } from "./store.ts";
 import {
   insertSession,
@@ -30,16 +31,20 @@ export async function issueNonce(prisma: PrismaClient): Promise<string> {
   return nonce;
 }
 
-interface SignInRequest {
-  message: string;
-  signature: string;
+/** Who asks for a session. */
+export interface Caller {
   userAgent: string;
   ip: string;
   requestId: string;
-  /** The owner whose recovery wallet signs in. */
-  secondOf: Address | undefined;
   /** The browser's previous session token; it is never reused, and its session is ended. */
   oldToken: string | undefined;
+}
+
+interface SignInRequest extends Caller {
+  message: string;
+  signature: string;
+  /** The owner whose recovery wallet signs in. */
+  secondOf: Address | undefined;
 }
 
 interface Deps {
@@ -57,9 +62,7 @@ export async function signIn(
 ): Promise<{ address: SiweFields["address"]; token: string }> {
   const fields = parseSiwe(request.message);
   if (!fields) throw refused("the message is not a sign-in message (EIP-4361)");
-  const nonce = await takeNonce(prisma, fields.nonce);
-  if (!nonce) throw refused("its nonce is unknown, too old or used before; get a new one");
-  if (!nonce.fresh) throw refused("its nonce is older than 10 minutes; get a new one");
+  const nonce = await freshNonce(prisma, fields.nonce);
   const chainIds = chains.map(({ network }) => network.chainId);
   const check = checkSiwe(fields, { own, chainIds, now: nonce.now });
   if (!check.ok) throw refused(check.reason);
@@ -68,35 +71,28 @@ export async function signIn(
   const verdict = await verify(chain, fields, request);
   // A contract's signature counts only on its chain: an unverified chain proves nothing.
   const isVouched = verdict !== "contract" || isVerified(fields.chainId);
-  if (verdict === "invalid") await noteRefusal(prisma, fields, request);
+  if (verdict === "invalid")
+    await noteRefusal(
+      prisma,
+      await findOwners(prisma, fields.address, [0, fields.chainId]),
+      request,
+    );
   assertSigned(isVouched ? verdict : "unavailable");
   const contractOn = verdict === "contract" ? fields.chainId : 0;
 
-  const token = createSessionToken();
   let { address } = fields;
-  await prisma.$transaction(async (tx) => {
-    if (request.oldToken !== undefined) await endOld(tx, request, request.oldToken);
-    const from = deviceOf(request);
+  const token = await prisma.$transaction(async (tx) => {
     const wallet = { address: fields.address, chainId: contractOn };
     const second = request.secondOf && (await ownerSecondedBy(tx, request.secondOf, wallet));
     if (request.secondOf !== undefined && !second)
       throw refused(`this account is not the recovery wallet of ${getAddress(request.secondOf)}`);
     const ownerId = second?.id ?? (await ensureOwner(tx, fields.address, contractOn));
     address = second?.address ?? fields.address;
-    const sessionId = await insertSession(tx, {
+    return openSession(tx, request, {
       ownerId,
-      tokenHash: hashSessionToken(token),
-      ...from,
-      ...(second && { second: wallet }),
-    });
-    await noteAudit(tx, {
-      ownerId,
-      agentId: null,
       actor: fields.address,
       action: "session.created",
-      before: null,
-      after: { sessionId, ...from },
-      requestId: request.requestId,
+      ...(second && { second: wallet }),
       // The message can no longer be used, and permanently shows who requested this session.
       proof: {
         kind: "message",
@@ -110,9 +106,46 @@ export async function signIn(
   return { address, token };
 }
 
-const deviceOf = ({ userAgent, ip }: SignInRequest) => ({ userAgent: userAgent.slice(0, 300), ip });
+interface Opened {
+  ownerId: string;
+  actor: Address;
+  action: "session.created" | "owner.created";
+  /** The recovery wallet that signed in. */
+  second?: { address: Address; chainId: number };
+  /** The passkey that signed in. */
+  passkeyId?: string;
+  proof?: Proof;
+}
 
-async function endOld(tx: Db, { requestId }: SignInRequest, oldToken: string): Promise<void> {
+/** Returns the token of a new session. The previous one of the same browser ends; the audit has both. */
+export async function openSession(tx: Db, by: Caller, opened: Opened): Promise<string> {
+  const { ownerId, actor, action, second, passkeyId, proof } = opened;
+  if (by.oldToken !== undefined) await endOld(tx, by, by.oldToken);
+  const token = createSessionToken();
+  const from = deviceOf(by);
+  const sessionId = await insertSession(tx, {
+    ownerId,
+    tokenHash: hashSessionToken(token),
+    ...from,
+    ...(second && { second }),
+    ...(passkeyId !== undefined && { passkeyId }),
+  });
+  await noteAudit(tx, {
+    ownerId,
+    agentId: null,
+    actor,
+    action,
+    before: null,
+    after: { sessionId, ...from },
+    requestId: by.requestId,
+    ...(proof && { proof }),
+  });
+  return token;
+}
+
+const deviceOf = ({ userAgent, ip }: Caller) => ({ userAgent: userAgent.slice(0, 300), ip });
+
+async function endOld(tx: Db, { requestId }: Caller, oldToken: string): Promise<void> {
   const old = await revokeSessionByToken(tx, hashSessionToken(oldToken));
   if (!old) return;
   const after = { sessionId: old.id, why: "another sign-in in the same browser" };
@@ -121,21 +154,29 @@ async function endOld(tx: Db, { requestId }: SignInRequest, oldToken: string): P
   await noteAudit(tx, { ownerId, agentId: null, actor, action, before: null, after, requestId });
 }
 
+/** Deletes the nonce, which works once. */
+export async function freshNonce(prisma: PrismaClient, nonce: string): Promise<{ now: Date }> {
+  const taken = await takeNonce(prisma, nonce);
+  if (!taken) throw refused("its nonce is unknown, too old or used before; get a new one");
+  if (!taken.fresh) throw refused("its nonce is older than 10 minutes; get a new one");
+  return taken;
+}
+
 /** Records a failed attempt to sign in as an existing owner. */
-async function noteRefusal(
+export async function noteRefusal(
   prisma: PrismaClient,
-  { address, chainId }: SiweFields,
-  request: SignInRequest,
+  ownerIds: readonly string[],
+  by: Caller,
 ): Promise<void> {
-  for (const ownerId of await findOwners(prisma, address, [0, chainId]))
+  for (const ownerId of ownerIds)
     await noteAudit(prisma, {
       ownerId,
       agentId: null,
       actor: NOBODY,
       action: "session.refused",
       before: null,
-      after: deviceOf(request),
-      requestId: request.requestId,
+      after: deviceOf(by),
+      requestId: by.requestId,
     });
 }
 
@@ -161,7 +202,7 @@ function assertSigned(verdict: SignatureVerdict): void {
     });
 }
 
-const refused = (reason: string): ApiError =>
+export const refused = (reason: string): ApiError =>
   new ApiError("invalid_signature", {
     detail: `Sign-in refused: ${reason}.`,
     headers: { "www-authenticate": 'SIWE realm="purser"' },

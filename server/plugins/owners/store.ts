@@ -1,6 +1,7 @@
 import type { Address } from "viem";
 import { newId } from "../../core/ids.ts";
 import type { SecondWalletOrder } from "../../core/orders.ts";
+import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
 import { databaseNow, secondsAfter, type Db } from "../../infra/db/prisma.ts";
 
 /** Creates the owner at the first sign-in of its address: as a plain key (0), or as a contract on this chain. */
@@ -15,6 +16,12 @@ export async function ensureOwner(db: Db, address: Address, contractOn = 0): Pro
     select: { id: true },
   });
   return id;
+}
+
+/** What an owner's account is. */
+export function signsWith(chainId: number): "wallet" | "contract" | "passkeys" {
+  if (chainId === PASSKEYS_CHAIN) return "passkeys";
+  return chainId === 0 ? "wallet" : "contract";
 }
 
 /** The owners of an address: as a plain key (0), and as a contract on each of these chains. */

@@ -1,0 +1,56 @@
+/** The payout address of an owner without a wallet: named in a signed order, and changed with a day's delay. */
+import { getAddress, zeroAddress } from "viem";
+import type { Static } from "typebox";
+import type { PayoutAddressOrder } from "../../core/orders.ts";
+import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
+import { ApiError } from "../../errors.ts";
+import type { PayoutBody } from "../../schemas/passkeys.ts";
+import { readAddress, refuseField } from "../agents/rules.ts";
+import type { RequestOwner } from "../auth/index.ts";
+import { SignatureNeeded, type Draft } from "../orders/orders.ts";
+import { lockOwner } from "../recovery/store.ts";
+import type { OwnerCall } from "./call.ts";
+
+export async function namePayout(
+  call: OwnerCall & { assets: readonly string[] },
+  { address, authorization }: Static<typeof PayoutBody>,
+): Promise<void> {
+  const { owner, orders, chainId } = call;
+  assertHasPayout(owner);
+  const payout = readAddress(address, "body.address");
+  if (payout === zeroAddress || payout === owner.address || call.assets.includes(payout))
+    throw refuseField(
+      "invalid_address",
+      "body.address",
+      "is an address that nobody can spend from",
+    );
+  const draft: Draft<"PayoutAddress"> = {
+    kind: "PayoutAddress",
+    // Not about an agent.
+    agentId: "",
+    chainId,
+    version: null,
+    build: ({ nonce, deadlineSeconds }): PayoutAddressOrder => ({
+      owner: getAddress(owner.address),
+      payout: getAddress(payout),
+      nonce,
+      deadline: String(deadlineSeconds),
+    }),
+  };
+  const signed =
+    authorization && (await orders.verify(owner, "PayoutAddress", authorization, chainId));
+  await orders.requestingSignature(owner, () =>
+    call.prisma.$transaction(async (tx) => {
+      if (!(await lockOwner(tx, owner.id))) throw new ApiError("not_found");
+      if (!signed) throw new SignatureNeeded(draft, "owner_signature_required");
+      await orders.use(tx, owner, signed, draft);
+    }),
+  );
+}
+
+export function assertHasPayout({ chainId }: Pick<RequestOwner, "chainId">): void {
+  if (chainId === PASSKEYS_CHAIN) return;
+  throw new ApiError("conflict", {
+    detail: "You have a wallet: withdrawals go there, or to the address that it signs.",
+  });
+}
