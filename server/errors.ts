@@ -176,6 +176,12 @@ export const ERRORS = {
     "The owner's recovery wallet can tighten rules, pause agents and withdraw to the owner's address. Sign in with the owner's wallet for the rest.",
   ),
 
+  payout_address_only: define(
+    403,
+    "A passkey withdraws to your own address only",
+    "Withdraw to your payout address; with a wallet, to that wallet, or sign with the wallet to name another address.",
+  ),
+
   approval_declined: define(
     403,
     "Declined by the owner",
@@ -275,6 +281,21 @@ export const ERRORS = {
     409,
     "Too many devices",
     "Remove a device you no longer use, then retry.",
+  ),
+  payout_address_missing: define(
+    409,
+    "No payout address",
+    "Name the address to which you withdraw, in the settings.",
+  ),
+  passkeys_not_available: define(
+    409,
+    "No passkeys here",
+    "Passkeys belong to a domain, and the address of this service is a number. Sign in with a wallet.",
+  ),
+  passkey_known: define(
+    409,
+    "Passkey known already",
+    "Sign in with this passkey, or make a new one.",
   ),
   conflict: define(409, "Conflict", "The resource changed or exists already. Reload and retry."),
 

@@ -53,6 +53,12 @@ export const ServiceInfo = Type.Object({
   version: Type.String(),
   publicUrl: Type.String(),
   localWorld: Type.Boolean({ description: "True when a faucet and a demo wallet exist" }),
+  passkeys: Nullable(
+    Type.Object({
+      url: Type.String({ description: "The web app at the address where passkeys work" }),
+    }),
+    "Null: the address of this service is a number, which has no passkeys",
+  ),
   facilitator: Type.Object({
     url: Type.String(),
     requiresKey: Type.Boolean(),

@@ -8,6 +8,8 @@ import {
   writePasskeySignature,
   type PublicKey,
 } from "../../server/core/passkeys.ts";
+import type { TestApp } from "./app.ts";
+import type { SignedInOwner } from "./owner.ts";
 
 /** What a browser and a device say; a test replaces some of it. */
 export interface Said {
@@ -172,4 +174,101 @@ function numbersOf(der: Uint8Array): { r: string; s: string } {
       .toString(16)
       .padStart(64, "0")}`;
   return { r: number(4, lengthR), s: number(atS + 2, bytes[atS + 1] ?? 0) };
+}
+
+/** A request of the web app's own pages, without a session. */
+const send = (
+  { app, config }: Pick<TestApp, "app" | "config">,
+  url: string,
+  body: object,
+  headers: Record<string, string> = {},
+) =>
+  app.inject({
+    method: "POST",
+    url,
+    headers: { origin: config.publicUrl, "content-type": "application/json", ...headers },
+    payload: JSON.stringify(body),
+  });
+
+/** The nonce and the challenge of options. */
+export async function passkeyOptions(
+  { app }: Pick<TestApp, "app">,
+  url: string,
+  headers: Record<string, string> = {},
+): Promise<{ nonce: string; challenge: string }> {
+  const answer = await app.inject({ method: "GET", url, headers });
+  if (answer.statusCode !== 200) throw new Error(`no options: ${answer.body}`);
+  const { nonce, options } = answer.json<{ nonce: string; options: { challenge: string } }>();
+  return { nonce, challenge: options.challenge };
+}
+
+const PASSKEY = "/api/auth/passkey";
+
+export async function trySignUp(service: Pick<TestApp, "app" | "config">, passkey: TestPasskey) {
+  const { nonce, challenge } = await passkeyOptions(service, `${PASSKEY}/register-options`);
+  const credential = passkey.create(challenge);
+  return send(service, `${PASSKEY}/register`, { nonce, name: "Laptop", credential });
+}
+
+export async function tryPasskeySignIn(
+  service: Pick<TestApp, "app" | "config">,
+  passkey: TestPasskey,
+  said: Said = {},
+  { headers, edit = (credential) => credential }: TrySignIn = {},
+) {
+  const { nonce, challenge } = await passkeyOptions(service, `${PASSKEY}/sign-in-options`);
+  const credential = edit(passkey.get(challenge, said));
+  return send(service, `${PASSKEY}/sign-in`, { nonce, credential }, headers);
+}
+
+interface TrySignIn {
+  headers?: Record<string, string>;
+  edit?: (credential: AssertionJson) => AssertionJson;
+}
+
+/** An owner without a wallet; `account` signs with the passkey. */
+export async function signUpWithPasskey(
+  service: Pick<TestApp, "app" | "config">,
+  passkey: TestPasskey = testPasskey(service.config.publicUrl),
+): Promise<SignedInOwner & { passkey: TestPasskey }> {
+  return signedIn(service, passkey, await trySignUp(service, passkey));
+}
+
+export async function signInWithPasskey(
+  service: Pick<TestApp, "app" | "config">,
+  passkey: TestPasskey,
+): Promise<SignedInOwner & { passkey: TestPasskey }> {
+  return signedIn(service, passkey, await tryPasskeySignIn(service, passkey));
+}
+
+function signedIn(
+  { config }: Pick<TestApp, "config">,
+  passkey: TestPasskey,
+  answer: Awaited<ReturnType<typeof send>>,
+) {
+  const [setCookie] = [answer.headers["set-cookie"]].flat();
+  if (answer.statusCode !== 200 || setCookie === undefined)
+    throw new Error(`no session: ${answer.statusCode} ${answer.body}`);
+  const cookie = setCookie.split(";", 1)[0] ?? "";
+  return {
+    passkey,
+    account: passkey as unknown as PrivateKeyAccount,
+    cookie,
+    headers: { cookie, origin: config.publicUrl, "content-type": "application/json" },
+  };
+}
+
+/** Another passkey of this owner, which is in no signed list yet. */
+export async function tryOffer(
+  service: Pick<TestApp, "app" | "config">,
+  owner: Pick<SignedInOwner, "headers">,
+  passkey: TestPasskey,
+) {
+  const { nonce, challenge } = await passkeyOptions(
+    service,
+    "/api/passkeys/options",
+    owner.headers,
+  );
+  const credential = passkey.create(challenge);
+  return send(service, "/api/passkeys", { nonce, name: "Phone", credential }, owner.headers);
 }

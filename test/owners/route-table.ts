@@ -38,6 +38,15 @@ export interface RouteRow {
 }
 
 const SHOP = "0x70997970C51812dc3A010C7d01b50e0d17dc79C8";
+const CREDENTIAL = { id: "AAAA", rawId: "AAAA", type: "public-key" };
+const NEW_CREDENTIAL = {
+  ...CREDENTIAL,
+  response: { clientDataJSON: "AAAA", attestationObject: "AAAA" },
+};
+const ASSERTION = {
+  ...CREDENTIAL,
+  response: { clientDataJSON: "AAAA", authenticatorData: "AAAA", signature: "AAAA" },
+};
 const PUBLIC = (allowed = "200"): RouteRow => ({ auth: "public", allowed });
 const OWNER = (allowed: string, body?: unknown): RouteRow => ({
   auth: "owner",
@@ -83,6 +92,16 @@ export const ROUTES: Record<string, RouteRow> = {
     ...PUBLIC("401 invalid_signature"),
     body: () => ({ message: "no sign-in message", signature: "0x" }),
   },
+  "GET /api/auth/passkey/register-options": PUBLIC(),
+  "POST /api/auth/passkey/register": {
+    ...PUBLIC("401 invalid_signature"),
+    body: () => ({ nonce: "not-issued-here", name: "Phone", credential: NEW_CREDENTIAL }),
+  },
+  "GET /api/auth/passkey/sign-in-options": PUBLIC(),
+  "POST /api/auth/passkey/sign-in": {
+    ...PUBLIC("401 invalid_signature"),
+    body: () => ({ nonce: "not-issued-here", credential: ASSERTION }),
+  },
   "GET /api/auth/session": OWNER("200"),
   "POST /api/auth/logout": OWNER("200"),
   "GET /api/auth/sessions": OWNER("200"),
@@ -92,6 +111,17 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /api/recovery": OWNER("200"),
   "PUT /api/recovery/second": OWNER("403 owner_signature_required", { address: SHOP }),
   "POST /api/recovery/move": OWNER("409 conflict", {}),
+  "GET /api/passkeys": OWNER("200"),
+  "GET /api/passkeys/options": OWNER("200"),
+  "POST /api/passkeys": OWNER("401 invalid_signature", {
+    nonce: "not-issued-here",
+    name: "Phone",
+    credential: NEW_CREDENTIAL,
+  }),
+  "PUT /api/passkeys": OWNER("403 owner_signature_required", { ids: [] }),
+  // Those who may call it have a wallet.
+  "GET /api/payout": OWNER("409 conflict"),
+  "PUT /api/payout": OWNER("409 conflict", { address: SHOP }),
   "GET /api/owner/balance": OWNER("200"),
 
   // Agents of an owner

@@ -98,7 +98,7 @@ const ABOUT =
 /** A route's tag must be one of these; a test checks it. */
 const TAGS: Record<string, string> = {
   agents: "Agent calls with an API key: pay, fetch, read the wallet",
-  "owners: session": "Sign-in with a wallet, and the sessions it opened",
+  "owners: session": "Sign-in with a wallet or a passkey, and the sessions it opened",
   "owners: agents": "Create, limit, pause and archive agents",
   "owners: allowlist": "The payees that an agent may pay",
   "owners: keys": "API keys of an agent",
@@ -107,6 +107,7 @@ const TAGS: Record<string, string> = {
   "owners: payments": "Payments, fetches and refusals",
   "owners: withdrawals": "Withdrawals, with an order that the owner's wallet signs",
   "owners: recovery": "The owner's recovery wallet",
+  "owners: passkeys": "The owner's passkeys, and where an owner without a wallet withdraws to",
   "owners: notifications": "Notifications of owners and merchants, and webhooks",
   "owners: audit": "The audit log of an owner's account, a hash chain that anyone can check",
   facilitator: "x402: verify and settle payments for paid APIs, and find paid resources",

@@ -146,6 +146,9 @@ const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
         version: VERSION,
         publicUrl: config.publicUrl,
         localWorld: config.local !== undefined,
+        passkeys: config.passkeys
+          ? { url: [...config.passkeys.origins][0] ?? config.publicUrl }
+          : null,
         facilitator: {
           url: `${config.publicUrl}/api/x402`,
           requiresKey: config.facilitatorApiKeys.length > 0,

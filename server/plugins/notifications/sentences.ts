@@ -31,6 +31,8 @@ const CHANGES: Readonly<Record<string, string>> = {
   "allowlist.removed": "may no longer pay a payee",
   "allowlist.replaced": "has a new list of payees",
   "second.named": "Your recovery wallet was changed",
+  "passkeys.signed": "The list of your passkeys was changed",
+  "payout.named": "Your payout address was named or changed; a change waits 24 hours",
   "owner.moved": "Your account was moved to another wallet",
   "owner.received": "You received the agents of another wallet",
 };

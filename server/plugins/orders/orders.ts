@@ -194,14 +194,15 @@ export class OwnerOrders {
   }
 }
 
-/** Throws if a passkey signed and counted back. */
+/** Throws if a passkey signed and counted back. `isAgain`: the same signature may be sent again. */
 export async function assertCountsOn(
   tx: Db,
   { id }: Pick<OrderOwner, "id">,
-  { digest: hash, signature }: Pick<SignedOrder, "digest" | "signature">,
+  signed: { digest: Hex; signature: Hex; isAgain?: boolean },
 ): Promise<void> {
+  const { digest: hash, signature, isAgain = false } = signed;
   const by = passkeyThatSigned({ hash, signature });
-  if (by && !(await countPasskeyUse(tx, id, by)))
+  if (by && !(await countPasskeyUse(tx, id, by, isAgain)))
     throw orderNotSigned(
       "This passkey's device has counted fewer signatures than before, so a copy of it may exist. Nothing was changed. Sign with another passkey, and remove this one.",
     );

@@ -153,19 +153,18 @@ export async function countPasskeyUse(
   tx: Db,
   ownerId: string,
   { key, count }: SignedByPasskey,
+  isAgain = false,
 ): Promise<boolean> {
+  const counted = isAgain ? { lte: count } : { lt: count };
   const changed = await tx.passkey.updateMany({
-    where: { ...key, ownerId, OR: [{ signCount: { lt: count } }, { signCount: 0 }] },
+    where: { ...key, ownerId, OR: [{ signCount: counted }, { signCount: 0 }] },
     data: { signCount: count, usedAt: await databaseNow(tx) },
   });
   return changed.count === 1;
 }
 
 /** The orders in which an owner named a payout address. */
-export async function payoutOrders(
-  db: Db,
-  { address, chainId }: Identity,
-): Promise<StoredOrder[]> {
+export async function payoutOrders(db: Db, { address, chainId }: Identity): Promise<StoredOrder[]> {
   const rows = await db.ownerOrder.findMany({
     where: {
       owner: { address, chainId: BigInt(chainId) },

@@ -3,11 +3,15 @@ import { getAddress, zeroAddress } from "viem";
 import type { Static } from "typebox";
 import type { PayoutAddressOrder } from "../../core/orders.ts";
 import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
+import { payoutAt, type Payout } from "../../core/payout.ts";
 import { ApiError } from "../../errors.ts";
+import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import type { PayoutBody } from "../../schemas/passkeys.ts";
 import { readAddress, refuseField } from "../agents/rules.ts";
 import type { RequestOwner } from "../auth/index.ts";
 import { SignatureNeeded, type Draft } from "../orders/orders.ts";
+import type { Identity } from "../orders/signatures.ts";
+import { payoutOrders } from "../orders/store.ts";
 import { lockOwner } from "../recovery/store.ts";
 import type { OwnerCall } from "./call.ts";
 
@@ -53,4 +57,14 @@ export function assertHasPayout({ chainId }: Pick<RequestOwner, "chainId">): voi
   throw new ApiError("conflict", {
     detail: "You have a wallet: withdrawals go there, or to the address that it signs.",
   });
+}
+
+/** The address in force, and the one that waits; undefined before the first. */
+export async function payoutOf(db: Db, owner: Identity): Promise<Payout | undefined> {
+  const orders = await payoutOrders(db, owner);
+  const nowSeconds = BigInt(Math.floor((await databaseNow(db)).getTime() / 1000));
+  return payoutAt(
+    orders.map(({ document }) => document as PayoutAddressOrder),
+    nowSeconds,
+  );
 }

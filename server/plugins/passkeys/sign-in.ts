@@ -11,13 +11,7 @@ import {
 import type { PrismaClient } from "../../infra/db/prisma.ts";
 import type { Assertion, NewCredential } from "../../schemas/passkeys.ts";
 import { countPasskeyUse } from "../orders/store.ts";
-import {
-  freshNonce,
-  noteRefusal,
-  openSession,
-  refused,
-  type Caller,
-} from "../owners/sign-in.ts";
+import { freshNonce, noteRefusal, openSession, refused, type Caller } from "../owners/sign-in.ts";
 import { ensureOwner } from "../owners/store.ts";
 import { insertPasskey } from "./store.ts";
 import { challengeText, readNewPasskey } from "./webauthn.ts";
@@ -69,7 +63,8 @@ export async function signInWithPasskey(
   if (row.status !== "active") throw refused(row.status === "offered" ? WHY.offered : WHY.removed);
   const key = { x: row.x, y: row.y };
   const signature = signatureOfAssertion(key, body.credential.response) as Hex | undefined;
-  const signedBy = signature && passkeyThatSigned({ hash: hashMessage(message), signature }, places);
+  const signedBy =
+    signature && passkeyThatSigned({ hash: hashMessage(message), signature }, places);
   if (!signature || !signedBy || !isSameKey(signedBy.key, key)) {
     await noteRefusal(prisma, [row.ownerId], by);
     throw refused("this passkey did not sign this request, at this address of the service");

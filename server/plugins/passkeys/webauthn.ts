@@ -131,4 +131,3 @@ function isPoint(x: Buffer, y: Buffer): boolean {
     return false;
   }
 }
-

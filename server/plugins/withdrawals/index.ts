@@ -1,4 +1,7 @@
 import fp from "fastify-plugin";
+import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
+import { assertCountsOn } from "../orders/orders.ts";
+import { payoutOf } from "../passkeys/payout.ts";
 import { databaseSeconds, reserveWithdrawal } from "./store.ts";
 import { Withdrawals, type WithdrawalContext } from "./withdraw.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
@@ -37,6 +40,12 @@ export default fp(
         log: app.log,
         networks: app.chains.all.map(({ network }) => network),
         networkOf: (chainId) => app.networkOf(Number(chainId)),
+        homeOf: async (owner) =>
+          owner.chainId === PASSKEYS_CHAIN
+            ? (await payoutOf(app.prisma, owner))?.address
+            : owner.address,
+        countSignature: (owner, { hash: digest, signature }) =>
+          assertCountsOn(app.prisma, owner, { digest, signature, isAgain: true }),
         verifySignature: (owner, signed) => app.ownerSignatures.isSigned(owner, signed),
       }),
     );
@@ -50,6 +59,8 @@ const EXECUTING = [
   "invalid_signature",
   "insufficient_funds",
   "second_wallet_only_tightens",
+  "payout_address_missing",
+  "payout_address_only",
   "withdrawal_replayed",
   "invalid_amount",
   "invalid_address",
@@ -76,7 +87,15 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/:id/withdrawals/prepare",
     {
-      config: { ...config, errors: ["insufficient_funds", "chain_unavailable"] },
+      config: {
+        ...config,
+        errors: [
+          "insufficient_funds",
+          "chain_unavailable",
+          "payout_address_missing",
+          "payout_address_only",
+        ],
+      },
       schema: {
         tags,
         operationId: "prepareWithdrawal",

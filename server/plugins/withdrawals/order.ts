@@ -1,6 +1,7 @@
 /** The withdrawal order that an owner signs, and its wire format. */
 import { getAddress, type Address, type Hex } from "viem";
 import { type Form, orderDigest, typedDataOf } from "../../core/orders.ts";
+import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
 import { ApiError } from "../../errors.ts";
 import { parseAtomic } from "../../core/money.ts";
 import type { Proof } from "../audit/verify.ts";
@@ -69,10 +70,22 @@ export interface Taker {
 export const signerOf = (owner: Taker): { address: Address; chainId: number } =>
   owner.second ?? owner;
 
-/** The recovery wallet may withdraw only to the owner's own address. */
-export function assertMayTake(owner: Taker, to: Address): void {
-  if (owner.second !== null && to.toLowerCase() !== owner.address)
+/**
+ * A recovery wallet and a passkey withdraw only to the owner's own address: the wallet, or for an owner without one the payout
+ * address in force. Custody checks the same.
+ */
+export function assertMayTake(
+  { chainId, second }: Taker,
+  to: Address,
+  { home, isByPasskey }: { home: Address | undefined; isByPasskey: boolean },
+): void {
+  if (home === undefined) throw new ApiError("payout_address_missing");
+  if (to.toLowerCase() === home) return;
+  const only = `only to the owner's ${chainId === PASSKEYS_CHAIN ? "payout " : ""}address: ${getAddress(home)}.`;
+  if (second !== null)
     throw new ApiError("second_wallet_only_tightens", {
-      detail: `The recovery wallet can withdraw only to the owner's address: ${getAddress(owner.address)}.`,
+      detail: `The recovery wallet can withdraw ${only}`,
     });
+  if (chainId === PASSKEYS_CHAIN || isByPasskey)
+    throw new ApiError("payout_address_only", { detail: `A passkey can withdraw ${only}` });
 }

@@ -6,6 +6,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { getAddress, type Address, type Hex } from "viem";
+import { isPasskeySignature, PASSKEYS_CHAIN } from "../../core/passkeys.ts";
 import { ApiError } from "../../errors.ts";
 import type { WithdrawalRequest, WithdrawalReservation } from "./store.ts";
 import type { ExecuteWithdrawal, PrepareWithdrawal } from "../../schemas/withdrawals.ts";
@@ -68,6 +69,10 @@ interface WithdrawalsDeps {
     owner: { address: Address; chainId: number },
     signed: { hash: Hex; signature: Hex },
   ): Promise<"valid" | "invalid" | "unavailable">;
+  /** Throws if a passkey signed and counted back. */
+  countSignature(owner: { id: string }, signed: { hash: Hex; signature: Hex }): Promise<void>;
+  /** The owner's own address; undefined for an owner without a wallet who has not named one. */
+  homeOf(owner: { address: Address; chainId: number }): Promise<Address | undefined>;
 }
 
 export interface WithdrawalContext {
@@ -98,11 +103,13 @@ export class Withdrawals {
     const network = this.#networkOf(request.agent, body.network);
     const context = { ...request, network };
     if (body.to === undefined) assertOwnerIsThere(context);
-    const to = readPayee(body.to ?? context.owner.address, "body.to", {
+    const home = await this.#deps.homeOf(context.owner);
+    if (home === undefined) throw new ApiError("payout_address_missing");
+    const to = readPayee(body.to ?? home, "body.to", {
       walletAddress: request.agent.walletAddress,
       asset: network.usdc.address,
     });
-    assertMayTake(context.owner, to);
+    assertMayTake(context.owner, to, { home, isByPasskey: false });
     const wanted = body.amount === "max" ? undefined : parsePayable(body.amount);
     if (wanted?.ok === false) throw refuseField("invalid_amount", "body.amount", wanted.reason);
     const available = await this.#available(context);
@@ -178,8 +185,12 @@ export class Withdrawals {
     const { agent } = context;
     const order = readOrder(body.order);
     if (!order) throw refuseField("validation_failed", "body.order", "has a number out of range");
-    const { network, form } = await this.#signedFor(context, order, body.signature as Hex);
-    assertMayTake(context.owner, order.to);
+    const signature = body.signature as Hex;
+    const { network, form } = await this.#signedFor(context, order, signature);
+    const home = await this.#deps.homeOf(context.owner);
+    assertMayTake(context.owner, order.to, { home, isByPasskey: isPasskeySignature(signature) });
+    const hash = orderHash(order, network.chainId, form);
+    await this.#deps.countSignature(context.owner, { hash, signature });
     if (order.wallet !== agent.walletAddress.toLowerCase())
       throw orderNotSigned("The order is for a different wallet.");
     if (order.asset !== network.usdc.address.toLowerCase())
@@ -364,7 +375,7 @@ function insufficient(context: OnNetwork, required: bigint, available: bigint): 
  * payee.
  */
 function assertOwnerIsThere({ owner, network }: OnNetwork): void {
-  if (owner.chainId === 0 || owner.chainId === network.chainId) return;
+  if ([0, PASSKEYS_CHAIN, network.chainId].includes(owner.chainId)) return;
   throw refuseField(
     "validation_failed",
     "body.to",
