@@ -98,11 +98,7 @@ export interface CoversDeps {
   findApproval(agentId: string, approvalId: string): Promise<SignedDocument | undefined>;
   /** The orders in which this owner named a payout address. */
   findPayouts(owner: Identity): Promise<SignedDocument[]>;
-  isSigned(
-    owner: Identity,
-    signed: { hash: Hex; signature: Hex },
-    time: Time,
-  ): Promise<Verdict>;
+  isSigned(owner: Identity, signed: { hash: Hex; signature: Hex }, time: Time): Promise<Verdict>;
 }
 
 interface Verified {

@@ -36,11 +36,7 @@ export interface SignedMove extends SignedOrderDocument<"MoveOwner"> {
 }
 
 interface SealChangesDeps {
-  isSigned(
-    owner: Identity,
-    signed: { hash: Hex; signature: Hex },
-    time: Time,
-  ): Promise<Verdict>;
+  isSigned(owner: Identity, signed: { hash: Hex; signature: Hex }, time: Time): Promise<Verdict>;
   findPolicy(agentId: string, digest: Hex): Promise<SignedDocument | undefined>;
   findSecond(agentId: string): Promise<SignedDocument | undefined>;
   nowSeconds(): bigint;

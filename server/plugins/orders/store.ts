@@ -162,10 +162,7 @@ export async function countPasskeyUse(
 }
 
 /** The orders in which an owner named a payout address. */
-export async function payoutOrders(
-  db: Db,
-  { address, chainId }: Identity,
-): Promise<StoredOrder[]> {
+export async function payoutOrders(db: Db, { address, chainId }: Identity): Promise<StoredOrder[]> {
   const rows = await db.ownerOrder.findMany({
     where: {
       owner: { address, chainId: BigInt(chainId) },
