@@ -84,7 +84,8 @@ export function readOrder<K extends OrderKind>(kind: K, wire: Orders[K]): Orders
   };
   const one = (type: string, member: unknown): unknown => {
     if (type.endsWith("[]")) {
-      const items = (member as unknown[]).map((item) => struct(type.slice(0, -2), item));
+      if (!Array.isArray(member)) return undefined;
+      const items = member.map((item: unknown) => struct(type.slice(0, -2), item));
       return items.includes(undefined) ? undefined : items;
     }
     const given = String(member);

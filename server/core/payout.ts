@@ -11,14 +11,15 @@ export interface Payout {
 }
 
 /**
- * `orders`: all that the owner signed. Their deadlines decide, because they are signed. A newer order replaces one that still
- * waits; naming the address in force again takes back what waits.
+ * `orders`: all that the owner signed. Their versions and deadlines decide, because they are signed. A newer order replaces one
+ * that still waits; naming the address in force again takes back what waits. Undefined if there is none, or one is missing.
  */
 export function payoutAt(
-  orders: readonly Pick<PayoutAddressOrder, "payout" | "deadline">[],
+  orders: readonly Pick<PayoutAddressOrder, "version" | "payout" | "deadline">[],
   nowSeconds: bigint,
 ): Payout | undefined {
-  const inOrder = orders.toSorted((a, b) => Number(BigInt(a.deadline) - BigInt(b.deadline)));
+  const inOrder = orders.toSorted((a, b) => Number(a.version) - Number(b.version));
+  if (inOrder.some(({ version }, index) => version !== String(index + 1))) return undefined;
   let found: Payout | undefined;
   for (const { payout, deadline } of inOrder) {
     const address = payout.toLowerCase() as Address;

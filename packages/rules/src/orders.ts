@@ -76,9 +76,10 @@ export interface PasskeysOrder {
   deadline: string;
 }
 
-/** The only address to which an owner with passkeys withdraws. */
+/** The only address to which an owner with passkeys withdraws. The first version is in force at once, a later one a day after. */
 export interface PayoutAddressOrder {
   owner: string;
+  version: string;
   payout: string;
   nonce: string;
   deadline: string;
@@ -136,7 +137,9 @@ const ORDER_TYPES: Readonly<Record<Exclude<OrderKind, "AgentPolicy">, Structs>> 
     ],
     Passkey: [text("name"), bytes32("x"), bytes32("y")],
   },
-  PayoutAddress: { PayoutAddress: [address("owner"), address("payout"), ...SINGLE_USE] },
+  PayoutAddress: {
+    PayoutAddress: [address("owner"), number("version"), address("payout"), ...SINGLE_USE],
+  },
 };
 
 export const ORDER_KINDS: readonly OrderKind[] = [

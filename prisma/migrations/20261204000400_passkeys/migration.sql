@@ -3,7 +3,7 @@
 
 CREATE TABLE passkeys (
   -- WebAuthn's credential id, base64url.
-  id TEXT PRIMARY KEY CHECK (id ~ '^[A-Za-z0-9_-]{1,1400}$'),
+  id TEXT PRIMARY KEY CHECK (id ~ '^[A-Za-z0-9_-]+$' AND length(id) <= 1400),
   owner_id TEXT NOT NULL REFERENCES owners (id) ON DELETE CASCADE,
   name TEXT NOT NULL CHECK (length(name) BETWEEN 1 AND 60),
   -- The public key.

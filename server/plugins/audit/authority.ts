@@ -181,7 +181,7 @@ export class Authority {
     if (!isAddress(signed.order.owner, owner)) return OTHER;
     if (signed.kind === "PayoutAddress") {
       this.#payouts.push(signed.order);
-      return undefined;
+      return signed.order.version === String(this.#payouts.length) ? undefined : OTHER;
     }
     this.#lists += 1;
     this.passkeys = signed.order.passkeys;
