@@ -114,6 +114,7 @@ export const passkeysRefusals = { 403: PasskeysProblem, 409: PasskeysProblem };
 
 export const PayoutAddressOrder = Strict({
   owner: AddressOutput,
+  version: Digits,
   payout: AddressOutput,
   ...singleUse,
 });

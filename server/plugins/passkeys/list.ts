@@ -15,7 +15,7 @@ import type { SignInDeps } from "./sign-in.ts";
 import {
   deleteOldOffers,
   insertPasskey,
-  listVersion,
+  lastVersion,
   MAX_PASSKEYS,
   passkeysOf,
   setStatus,
@@ -62,7 +62,7 @@ export async function signPasskeys(
       if (!(await lockOwner(tx, owner.id))) throw new ApiError("not_found");
       const all = await passkeysOf(tx, owner.id);
       const listed = ids.map((id) => usable(all, id));
-      const version = (await listVersion(tx, owner.id)) + 1;
+      const version = (await lastVersion(tx, owner.id, "Passkeys")) + 1;
       const draft = passkeysDraft(call, version, listed);
       if (!signed) throw new SignatureNeeded(draft, "owner_signature_required");
       await orders.use(tx, owner, signed, draft);

@@ -1,5 +1,5 @@
 /** The payout address of an owner without a wallet: named in a signed order, and changed with a day's delay. */
-import { getAddress, zeroAddress } from "viem";
+import { getAddress, zeroAddress, type Address } from "viem";
 import type { Static } from "typebox";
 import type { PayoutAddressOrder } from "../../core/orders.ts";
 import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
@@ -14,6 +14,7 @@ import type { Identity } from "../orders/signatures.ts";
 import { payoutOrders } from "../orders/store.ts";
 import { lockOwner } from "../recovery/store.ts";
 import type { OwnerCall } from "./call.ts";
+import { lastVersion } from "./store.ts";
 
 export async function namePayout(
   call: OwnerCall & { assets: readonly string[] },
@@ -28,29 +29,37 @@ export async function namePayout(
       "body.address",
       "is an address that nobody can spend from",
     );
-  const draft: Draft<"PayoutAddress"> = {
-    kind: "PayoutAddress",
-    // Not about an agent.
-    agentId: "",
-    chainId,
-    version: null,
-    build: ({ nonce, deadlineSeconds }): PayoutAddressOrder => ({
-      owner: getAddress(owner.address),
-      payout: getAddress(payout),
-      nonce,
-      deadline: String(deadlineSeconds),
-    }),
-  };
   const signed =
     authorization && (await orders.verify(owner, "PayoutAddress", authorization, chainId));
   await orders.requestingSignature(owner, () =>
     call.prisma.$transaction(async (tx) => {
       if (!(await lockOwner(tx, owner.id))) throw new ApiError("not_found");
+      const version = (await lastVersion(tx, owner.id, "PayoutAddress")) + 1;
+      const draft = payoutDraft(call, version, payout);
       if (!signed) throw new SignatureNeeded(draft, "owner_signature_required");
       await orders.use(tx, owner, signed, draft);
     }),
   );
 }
+
+const payoutDraft = (
+  { owner, chainId }: OwnerCall,
+  version: number,
+  payout: Address,
+): Draft<"PayoutAddress"> => ({
+  kind: "PayoutAddress",
+  // Not about an agent.
+  agentId: "",
+  chainId,
+  version,
+  build: ({ nonce, deadlineSeconds }): PayoutAddressOrder => ({
+    owner: getAddress(owner.address),
+    version: String(version),
+    payout: getAddress(payout),
+    nonce,
+    deadline: String(deadlineSeconds),
+  }),
+});
 
 export function assertHasPayout({ chainId }: Pick<RequestOwner, "chainId">): void {
   if (chainId === PASSKEYS_CHAIN) return;

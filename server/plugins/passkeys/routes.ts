@@ -16,7 +16,7 @@ import type { OwnerCall } from "./call.ts";
 import { offerPasskey, signPasskeys } from "./list.ts";
 import { assertHasPayout, namePayout, payoutOf } from "./payout.ts";
 import { depsOf, optionsFor } from "./sign-in-routes.ts";
-import { listVersion, passkeysOf } from "./store.ts";
+import { lastVersion, passkeysOf } from "./store.ts";
 import { creationOptions } from "./webauthn.ts";
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
@@ -148,7 +148,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   async function view({ id, chainId }: FastifyRequest["owner"]) {
     const [all, version] = await Promise.all([
       passkeysOf(app.prisma, id),
-      listVersion(app.prisma, id),
+      lastVersion(app.prisma, id, "Passkeys"),
     ]);
     return {
       signsWith: signsWith(chainId),

@@ -44,10 +44,14 @@ export async function deleteOldOffers(tx: Db, ownerId: string): Promise<void> {
   });
 }
 
-/** The version of the list that the owner signed last; 0 before that. */
-export async function listVersion(db: Db, ownerId: string): Promise<number> {
+/** The version of the order of this kind that the owner signed last; 0 before that. */
+export async function lastVersion(
+  db: Db,
+  ownerId: string,
+  kind: "Passkeys" | "PayoutAddress",
+): Promise<number> {
   const found = await db.ownerOrder.aggregate({
-    where: { ownerId, kind: "Passkeys", usedAt: { not: null } },
+    where: { ownerId, kind, usedAt: { not: null } },
     _max: { version: true },
   });
   return found._max.version ?? 0;
