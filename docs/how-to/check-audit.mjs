@@ -5,7 +5,7 @@ import { createReadStream } from "node:fs";
 import { createInterface } from "node:readline";
 
 // server/plugins/audit/verify.ts
-import { createHash } from "node:crypto";
+import { createHash as createHash2 } from "node:crypto";
 import { hashMessage, recoverAddress } from "viem";
 
 // server/core/orders.ts
@@ -530,7 +530,8 @@ var APPROVAL_SECONDS = 60 * 60;
 var text = (name) => ({ name, type: "string" });
 var number = (name) => ({ name, type: "uint256" });
 var address = (name) => ({ name, type: "address" });
-var SINGLE_USE = [{ name: "nonce", type: "bytes32" }, number("deadline")];
+var bytes32 = (name) => ({ name, type: "bytes32" });
+var SINGLE_USE = [bytes32("nonce"), number("deadline")];
 var ORDER_TYPES = {
   IssueKey: {
     IssueKey: [text("agent"), address("wallet"), text("label"), number("expiresAt"), ...SINGLE_USE]
@@ -552,7 +553,19 @@ var ORDER_TYPES = {
   SecondWallet: {
     SecondWallet: [address("owner"), address("second"), number("secondChain"), ...SINGLE_USE]
   },
-  MoveOwner: { MoveOwner: [address("from"), address("to"), ...SINGLE_USE] }
+  MoveOwner: { MoveOwner: [address("from"), address("to"), ...SINGLE_USE] },
+  Passkeys: {
+    Passkeys: [
+      address("owner"),
+      number("version"),
+      { name: "passkeys", type: "Passkey[]" },
+      ...SINGLE_USE
+    ],
+    Passkey: [text("name"), bytes32("x"), bytes32("y")]
+  },
+  PayoutAddress: {
+    PayoutAddress: [address("owner"), number("version"), address("payout"), ...SINGLE_USE]
+  }
 };
 var ORDER_KINDS = [
   "AgentPolicy",
@@ -684,6 +697,7 @@ function readOrder(kind, wire) {
   };
   const one = (type, member) => {
     if (type.endsWith("[]")) {
+      if (!Array.isArray(member)) return void 0;
       const items = member.map((item) => struct(type.slice(0, -2), item));
       return items.includes(void 0) ? void 0 : items;
     }
@@ -698,6 +712,95 @@ function readOrder(kind, wire) {
 }
 var CONNECTION_LABEL = "Connection to ";
 
+// server/core/passkeys.ts
+import { createHash, createPublicKey, verify } from "node:crypto";
+
+// packages/paywall/src/foreign-json.ts
+var isRecord = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+
+// packages/rules/src/passkeys.ts
+var PASSKEYS_CHAIN = 2147483647;
+var MAGIC = "706173736b657931";
+var PREFIX = `0x${MAGIC}`;
+var WORD2 = 64;
+var NUMBERS = 4;
+var LENGTH_DIGITS = 4;
+var HEAD = MAGIC.length + NUMBERS * WORD2 + LENGTH_DIGITS;
+var isPasskeySignature = (signature) => signature.slice(0, PREFIX.length).toLowerCase() === PREFIX;
+function readPasskeySignature(signature) {
+  const digits = signature.slice(2).toLowerCase();
+  if (!isPasskeySignature(signature) || digits.length < HEAD || !/^(?:[0-9a-f]{2})+$/.test(digits))
+    return void 0;
+  const [x = "", y = "", r = "", s = ""] = Array.from(
+    { length: NUMBERS },
+    (_, index) => `0x${digits.slice(MAGIC.length + index * WORD2).slice(0, WORD2)}`
+  );
+  const length = Number.parseInt(digits.slice(HEAD - LENGTH_DIGITS, HEAD), 16);
+  const rest = toBytes(digits.slice(HEAD));
+  if (length > rest.length) return void 0;
+  const authenticatorData = rest.subarray(0, length);
+  return { x, y, r, s, authenticatorData, clientData: rest.subarray(length) };
+}
+var toBytes = (digits) => Uint8Array.from(
+  { length: digits.length / 2 },
+  (_, index) => Number.parseInt(digits.slice(index * 2, index * 2 + 2), 16)
+);
+
+// server/core/passkeys.ts
+var bytesOf = (...words) => Buffer.concat(words.map((word) => Buffer.from(word.slice(2), "hex")));
+var base64Url = (hex) => Buffer.from(hex.slice(2), "hex").toString("base64url");
+var sha256 = (bytes) => createHash("sha256").update(bytes).digest();
+var addressOfPasskey = ({ x, y }) => `0x${Buffer.from(keccak(bytesOf(x, y)).subarray(12)).toString("hex")}`;
+var isSameKey = (one, other) => one.x === other.x && one.y === other.y;
+var FLAGS_AT = 32;
+var COUNT_AT = 33;
+var MIN_DATA_BYTES = 37;
+var PRESENT_AND_VERIFIED = 5;
+function passkeyThatSigned({ hash, signature }, places) {
+  const read2 = readPasskeySignature(signature);
+  if (!read2) return void 0;
+  const { x, y, r, s, authenticatorData, clientData } = read2;
+  const isRight = saysRight(clientData, hash, places) && authenticatorData.length >= MIN_DATA_BYTES && ((authenticatorData[FLAGS_AT] ?? 0) & PRESENT_AND_VERIFIED) === PRESENT_AND_VERIFIED && (!places || sha256(places.domain).equals(authenticatorData.subarray(0, FLAGS_AT)));
+  const signed = Buffer.concat([authenticatorData, sha256(clientData)]);
+  if (!isRight || !isSignedBy({ x, y }, signed, bytesOf(r, s))) return void 0;
+  return { key: { x, y }, count: Buffer.from(authenticatorData).readUInt32BE(COUNT_AT) };
+}
+function saysRight(clientData, hash, places) {
+  let said;
+  try {
+    said = JSON.parse(Buffer.from(clientData).toString("utf8"));
+  } catch {
+    return false;
+  }
+  return isRecord(said) && said["type"] === "webauthn.get" && said["challenge"] === base64Url(hash) && (said["crossOrigin"] ?? false) === false && (!places || typeof said["origin"] === "string" && places.origins.has(said["origin"]));
+}
+function isSignedBy({ x, y }, signed, signature) {
+  try {
+    const jwk = { kty: "EC", crv: "P-256", x: base64Url(x), y: base64Url(y) };
+    const key = createPublicKey({ key: jwk, format: "jwk" });
+    return verify("sha256", signed, { key, dsaEncoding: "ieee-p1363" }, signature);
+  } catch {
+    return false;
+  }
+}
+
+// server/core/payout.ts
+var PAYOUT_WAIT_SECONDS = 24 * 60 * 60;
+function payoutAt(orders, nowSeconds) {
+  const inOrder = orders.toSorted((a, b) => Number(a.version) - Number(b.version));
+  if (inOrder.some(({ version }, index) => version !== String(index + 1))) return void 0;
+  let found;
+  for (const { payout, deadline } of inOrder) {
+    const address2 = payout.toLowerCase();
+    const current = found && settled(found, BigInt(deadline)).address;
+    const fromSeconds = BigInt(deadline) + BigInt(PAYOUT_WAIT_SECONDS);
+    const isWaiting = current !== void 0 && current !== address2;
+    found = { address: current ?? address2, next: isWaiting ? { address: address2, fromSeconds } : null };
+  }
+  return found && settled(found, nowSeconds);
+}
+var settled = (payout, nowSeconds) => payout.next && payout.next.fromSeconds <= nowSeconds ? { address: payout.next.address, next: null } : payout;
+
 // server/plugins/audit/authority.ts
 var SIGNED_AS = {
   "session.created": "message",
@@ -706,6 +809,8 @@ var SIGNED_AS = {
   "payment.approved": "ApprovePayment",
   "withdrawal.ordered": "Withdraw",
   "second.named": "SecondWallet",
+  "passkeys.signed": "Passkeys",
+  "payout.named": "PayoutAddress",
   "owner.moved": "MoveOwner",
   "owner.received": "MoveOwner"
 };
@@ -727,6 +832,15 @@ var Authority = class {
   #open;
   /** The recovery wallet that the owner named last. */
   second;
+  /** The passkeys that the owner listed last; undefined before the first list. */
+  passkeys;
+  #lists = 0;
+  #payouts = [];
+  /** Where passkeys and the recovery wallet may withdraw to. */
+  homeOf({ owner, ownerChainId, at }) {
+    if (ownerChainId !== PASSKEYS_CHAIN) return owner;
+    return payoutAt(this.#payouts, BigInt(Math.floor(Date.parse(at) / 1e3)))?.address;
+  }
   /** Undefined if the entry is valid. The signer and the digest of `signed` were verified before. */
   faultOf(body, signed) {
     const { action } = body;
@@ -762,9 +876,20 @@ var Authority = class {
       this.second = { address: order.second.toLowerCase(), chainId: Number(order.secondChain) };
       return isAddress(order.owner, body.owner) ? void 0 : OTHER;
     }
+    if (kind === "Passkeys" || kind === "PayoutAddress") return this.#listFault(body, signed);
     if (kind === "MoveOwner") return this.#move(body, order);
     this.#open = signed;
     return void 0;
+  }
+  #listFault({ owner }, signed) {
+    if (!isAddress(signed.order.owner, owner)) return OTHER;
+    if (signed.kind === "PayoutAddress") {
+      this.#payouts.push(signed.order);
+      return signed.order.version === String(this.#payouts.length) ? void 0 : OTHER;
+    }
+    this.#lists += 1;
+    this.passkeys = signed.order.passkeys;
+    return signed.order.version === String(this.#lists) ? void 0 : OTHER;
   }
   #usePolicy({ agentId, after }, signed) {
     if (after?.["version"] !== Number(signed.order.version)) return OTHER;
@@ -831,8 +956,8 @@ var Authority = class {
     if (action === "agent.resumed") return after["status"] === "active" ? void 0 : OTHER;
     const { wallet: walletAddress, version } = open.order;
     const facts = { walletAddress, network: `eip155:${open.chainId}` };
-    const isListed = "allowlist" in after ? isSameList(after["allowlist"], agent.payees) : saysChange(body, difference([], agent.payees), open.digest);
-    const isSame = holds(facts, after) && holdsRules(agent.rules ?? {}, after) && isListed;
+    const isListed2 = "allowlist" in after ? isSameList(after["allowlist"], agent.payees) : saysChange(body, difference([], agent.payees), open.digest);
+    const isSame = holds(facts, after) && holdsRules(agent.rules ?? {}, after) && isListed2;
     return isSame && version === "1" && after["status"] === "active" ? void 0 : OTHER;
   }
   /** A change must equal the policy of the previous entry, or only tighten the rules in force. */
@@ -883,10 +1008,12 @@ var Authority = class {
   }
 };
 var SIGN_IN = / wants you to sign in with your Ethereum account:$/;
-function signInFault({ actor }, { message, signer }) {
+var PASSKEY_SIGN_IN = /^Sign in to Purser at \S+ with a passkey\.\n\nNonce: [A-Za-z0-9]+$/;
+function signInFault({ actor, proof }, { message, signer }) {
   const [first = "", address2 = ""] = message.split("\n");
-  const isSignIn = SIGN_IN.test(first) && isAddress(address2, signer) && isAddress(actor, signer);
-  return isSignIn ? void 0 : "has a signature that is not of a sign-in";
+  const isByPasskey = proof?.kind === "message" && isPasskeySignature(proof.signature);
+  const isSignIn = isByPasskey ? PASSKEY_SIGN_IN.test(message) : SIGN_IN.test(first) && isAddress(address2, signer);
+  return isSignIn && isAddress(actor, signer) ? void 0 : "has a signature that is not of a sign-in";
 }
 function keyFault(action, after, order) {
   const isConnection = order.label.startsWith(CONNECTION_LABEL);
@@ -1013,7 +1140,7 @@ async function verifyChain(rows, noted2 = []) {
     if (body.owner !== owner.address || body.ownerChainId !== owner.chainId)
       return no("it names a different owner wallet");
     const read2 = readSigned(row, body.proof);
-    const fault = bodyFault(row, body, ownerId) ?? ("fault" in read2 ? read2.fault : void 0) ?? await signersFault(body, read2.signed, authority.second, counted) ?? authority.faultOf(body, read2.signed);
+    const fault = bodyFault(row, body, ownerId) ?? ("fault" in read2 ? read2.fault : void 0) ?? await signersFault(body, read2.signed, authority, counted) ?? authority.faultOf(body, read2.signed);
     if (fault !== void 0) return no(fault);
     head = { seq: row.seq, hash: row.hash };
     if (noted2.some(({ seq, hash }) => seq === row.seq && hash !== row.hash))
@@ -1038,7 +1165,7 @@ function cutFault(head, noted2) {
 function linkFault(row, before) {
   if (row.seq !== before.seq + 1) return `is missing: entry ${row.seq} is in its place`;
   if (row.prevHash !== before.hash) return "does not follow the entry before it";
-  const hash = createHash("sha256").update(Buffer.from(row.prevHash, "hex")).update(row.body, "utf8");
+  const hash = createHash2("sha256").update(Buffer.from(row.prevHash, "hex")).update(row.body, "utf8");
   return hash.digest("hex") === row.hash ? void 0 : "its hash does not match its text";
 }
 function readBody(text2) {
@@ -1058,26 +1185,37 @@ function bodyFault({ seq, columns }, body, ownerId) {
   return isSame ? void 0 : "its columns differ from its text";
 }
 var BY_SECOND = /* @__PURE__ */ new Set(["session.created", "withdrawal.ordered"]);
-async function signersFault({ proof, action, owner, ownerChainId }, signed, second, counted) {
+async function signersFault(body, signed, authority, counted) {
+  const { proof, action, owner, ownerChainId } = body;
   if (proof === null || signed === void 0) return void 0;
   const signers = proof.kind === "message" ? [proof] : proof.signers;
   const is = (wallet) => (by) => by.signer === wallet?.address && by.chainId === wallet.chainId;
   const isOwners = signers.some(is({ address: owner, chainId: ownerChainId }));
-  const isSeconds = BY_SECOND.has(action) && signers.some(is(second));
+  const isSeconds = BY_SECOND.has(action) && signers.some(is(authority.second));
   if (!isOwners && !isSeconds) return "its owner did not sign it";
-  if (!isOwners && signed.kind === "Withdraw" && signed.order.to.toLowerCase() !== owner)
-    return "the recovery wallet can withdraw only to the owner's address";
+  const isByWallet = isOwners && !signers.some(({ signature }) => isPasskeySignature(signature));
+  if (!isByWallet && signed.kind === "Withdraw") {
+    if (signed.order.to.toLowerCase() !== authority.homeOf(body))
+      return "only the owner's wallet can withdraw to another address";
+  }
   const parties = signed.kind === "MoveOwner" ? [signed.order.from, signed.order.to] : [];
   if (parties.some((party) => !signers.some(({ signer }) => signer === party.toLowerCase())))
     return "both wallets must sign it";
   for (const { signer, chainId, signature } of signers) {
     counted.signatures += 1;
+    if (isPasskeySignature(signature)) {
+      const by = passkeyThatSigned({ hash: signed.digest, signature });
+      if (!by || !isListed(by.key, signer, authority.passkeys))
+        return `its signature is not by a passkey of ${signer}`;
+      continue;
+    }
     if (chainId !== 0) counted.byContract += 1;
     else if (await recovered(signed.digest, signature) !== signer)
       return `its signature is not by ${signer}`;
   }
   return void 0;
 }
+var isListed = (key, owner, listed) => listed ? listed.some((one) => isSameKey(one, key)) : addressOfPasskey(key) === owner;
 function readSigned(row, proof) {
   if (proof === null) return { signed: void 0 };
   if (proof.kind === "message") {

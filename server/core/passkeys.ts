@@ -1,8 +1,8 @@
 /** Signatures of passkeys: P-256 by Node's own crypto, and WebAuthn's rules about what a browser and a device must have said. */
 import { createHash, createPublicKey, verify } from "node:crypto";
 import type { Address, Hex } from "viem";
+import { isRecord } from "../../packages/paywall/src/foreign-json.ts";
 import { type PublicKey, readPasskeySignature } from "../../packages/rules/src/passkeys.ts";
-import { isRecord } from "./foreign-text.ts";
 import { keccak } from "./keccak.ts";
 
 export * from "../../packages/rules/src/passkeys.ts";

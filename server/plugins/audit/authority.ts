@@ -11,7 +11,11 @@ import {
 } from "../../../packages/rules/src/fields.ts";
 import { TIME, type Wire } from "../../../packages/rules/src/kinds.ts";
 import { formatAtomic } from "../../core/money.ts";
-import { PASSKEYS_CHAIN, type PublicKey } from "../../../packages/rules/src/passkeys.ts";
+import {
+  isPasskeySignature,
+  PASSKEYS_CHAIN,
+  type PublicKey,
+} from "../../../packages/rules/src/passkeys.ts";
 import { payoutAt } from "../../core/payout.ts";
 import {
   CONNECTION_LABEL,
@@ -327,14 +331,20 @@ export class Authority {
 }
 
 const SIGN_IN = / wants you to sign in with your Ethereum account:$/;
+const PASSKEY_SIGN_IN = /^Sign in to Purser at \S+ with a passkey\.\n\nNonce: [A-Za-z0-9]+$/;
 
 function signInFault(
-  { actor }: EntryBody,
+  { actor, proof }: EntryBody,
   { message, signer }: Signed & { kind: "message" },
 ): string | undefined {
   const [first = "", address = ""] = message.split("\n");
-  const isSignIn = SIGN_IN.test(first) && isAddress(address, signer) && isAddress(actor, signer);
-  return isSignIn ? undefined : "has a signature that is not of a sign-in";
+  const isByPasskey = proof?.kind === "message" && isPasskeySignature(proof.signature);
+  const isSignIn = isByPasskey
+    ? PASSKEY_SIGN_IN.test(message)
+    : SIGN_IN.test(first) && isAddress(address, signer);
+  return isSignIn && isAddress(actor, signer)
+    ? undefined
+    : "has a signature that is not of a sign-in";
 }
 
 function keyFault(action: string, after: Facts, order: IssueKeyOrder): string | undefined {
