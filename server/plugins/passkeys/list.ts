@@ -97,7 +97,8 @@ const passkeysDraft = (
   // Not about an agent.
   agentId: "",
   chainId,
-  version,
+  // The column is of policies: the number of an owner's orders gives this version.
+  version: null,
   build: ({ nonce, deadlineSeconds }): PasskeysOrder => ({
     owner: getAddress(owner.address),
     version: String(version),

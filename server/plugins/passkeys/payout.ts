@@ -51,7 +51,8 @@ const payoutDraft = (
   // Not about an agent.
   agentId: "",
   chainId,
-  version,
+  // The column is of policies: the number of an owner's orders gives this version.
+  version: null,
   build: ({ nonce, deadlineSeconds }): PayoutAddressOrder => ({
     owner: getAddress(owner.address),
     version: String(version),

@@ -44,18 +44,12 @@ export async function deleteOldOffers(tx: Db, ownerId: string): Promise<void> {
   });
 }
 
-/** The version of the order of this kind that the owner signed last; 0 before that. */
-export async function lastVersion(
+/** The version of the order of this kind that the owner signed last; 0 before that. Call it under the owner's lock. */
+export const lastVersion = (
   db: Db,
   ownerId: string,
   kind: "Passkeys" | "PayoutAddress",
-): Promise<number> {
-  const found = await db.ownerOrder.aggregate({
-    where: { ownerId, kind, usedAt: { not: null } },
-    _max: { version: true },
-  });
-  return found._max.version ?? 0;
-}
+): Promise<number> => db.ownerOrder.count({ where: { ownerId, kind, usedAt: { not: null } } });
 
 export const setStatus = (
   tx: Db,
