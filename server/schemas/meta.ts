@@ -55,7 +55,8 @@ export const ServiceInfo = Type.Object({
   localWorld: Type.Boolean({ description: "True when a faucet and a demo wallet exist" }),
   passkeys: Nullable(
     Type.Object({
-      url: Type.String({ description: "The web app at the address where passkeys work" }),
+      domain: Type.String({ description: "To which they belong" }),
+      url: Type.String({ description: "The web app at the address where they work" }),
     }),
     "Null: the address of this service is a number, which has no passkeys",
   ),

@@ -160,7 +160,7 @@ t.test("failures in the browser", async (t) => {
     await page.route("**/api/**", (route) => route.abort());
     await page.reload();
     await page.getByText("Your session could not be checked").waitFor({ timeout: 20_000 });
-    t.equal(await page.getByText("Sign in with your wallet").count(), 0);
+    t.equal(await page.getByText("Sign in to Purser").count(), 0);
     await page.unroute("**/api/**");
     // The app tries again by itself.
     await page.getByRole("link", { name: "steady" }).waitFor();

@@ -30,7 +30,7 @@ t.test("what a person expects to stay", async (t) => {
     await page.getByRole("button", { name: /Demo wallet/ }).focus();
     await page.keyboard.press("Enter");
     await page.getByText("What you will sign").waitFor();
-    t.equal(await focused(page), "Sign in with your wallet");
+    t.equal(await focused(page), "Sign in to Purser");
     await page.getByRole("button", { name: "Sign in", exact: true }).click();
     await page.getByRole("heading", { name: "research-agent" }).waitFor();
   });

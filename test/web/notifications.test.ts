@@ -241,7 +241,7 @@ t.test("notifications in the app", async (t) => {
     }
     // On another device, which is not signed in.
     const other = await world.open(t, pause.slice(baseUrl.length), { reducedMotion: "reduce" });
-    await other.page.getByRole("heading", { name: "Sign in with your wallet" }).waitFor();
+    await other.page.getByRole("heading", { name: "Sign in to Purser" }).waitFor();
     t.match(await agentRow(), { status: "active" });
     await signInWithDemoWallet(other.page);
     await other.page.getByRole("button", { name: "Pause research-agent" }).waitFor();

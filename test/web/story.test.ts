@@ -44,7 +44,7 @@ t.test("the whole story", async (t) => {
     await page.getByText("Arc Testnet, block").waitFor();
     await page.getByText(/curl -i http.*\/api\/arc-stats/).waitFor();
     await page.getByRole("link", { name: "Try it with the demo wallet" }).click();
-    await page.getByRole("heading", { name: "Sign in with your wallet" }).waitFor();
+    await page.getByRole("heading", { name: "Sign in to Purser" }).waitFor();
   });
 
   await step("signing in shows the message first, and leads to an empty list", async (t) => {
@@ -560,7 +560,7 @@ t.test("the whole story", async (t) => {
     await page.getByRole("menuitem", { name: "Sign out" }).click();
     await page.getByRole("heading", { name: /Give your agent a wallet/ }).waitFor();
     await page.goBack();
-    await page.getByRole("heading", { name: "Sign in with your wallet" }).waitFor();
+    await page.getByRole("heading", { name: "Sign in to Purser" }).waitFor();
     t.same(faults, [], "no uncaught error and no policy violation on the way");
   });
 

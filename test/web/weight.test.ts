@@ -57,7 +57,7 @@ t.test("weight and speed", async (t) => {
     async (t) => {
       for (const [path, text] of [
         ["/", "Arc Testnet, block"],
-        ["/agents", "Sign in with your wallet"],
+        ["/agents", "Sign in to Purser"],
         ["/developers", "Connect over MCP"],
       ] as const) {
         const { page } = await world.open(t, "/theme.js");

@@ -147,7 +147,10 @@ const serviceRoutes: FastifyPluginAsyncTypebox = async (app) => {
         publicUrl: config.publicUrl,
         localWorld: config.local !== undefined,
         passkeys: config.passkeys
-          ? { url: [...config.passkeys.origins][0] ?? config.publicUrl }
+          ? {
+              domain: config.passkeys.domain,
+              url: [...config.passkeys.origins][0] ?? config.publicUrl,
+            }
           : null,
         facilitator: {
           url: `${config.publicUrl}/api/x402`,

@@ -4,6 +4,7 @@ import { useNavigate } from "react-router";
 import { UserIcon } from "../components/icons.tsx";
 import { shortAddress } from "../lib/address.ts";
 import type { Session } from "../lib/wire.ts";
+import { hasWallet } from "../shared/session/session-context.ts";
 import { useLeave } from "../shared/session/use-leave.ts";
 import styles from "./Shell.module.css";
 
@@ -16,15 +17,19 @@ export function AccountMenu({ session }: { session: Session }): ReactNode {
         <button type="button" className={styles.account}>
           <UserIcon size={16} />
           <span className="sr-only">Account</span>
-          <span className={styles.accountName}>{shortAddress(session.address)}</span>
+          <span className={styles.accountName}>
+            {hasWallet(session) ? shortAddress(session.address) : "Passkey"}
+          </span>
         </button>
       </Menu.Target>
       <Menu.Dropdown>
-        <Menu.Item
-          onClick={() => void navigator.clipboard.writeText(session.address).catch(() => {})}
-        >
-          Copy address
-        </Menu.Item>
+        {hasWallet(session) && (
+          <Menu.Item
+            onClick={() => void navigator.clipboard.writeText(session.address).catch(() => {})}
+          >
+            Copy address
+          </Menu.Item>
+        )}
         <Menu.Item onClick={() => void navigate("/settings")}>Settings</Menu.Item>
         <Menu.Divider />
         <Menu.Item onClick={() => void leave()}>Sign out</Menu.Item>

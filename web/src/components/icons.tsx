@@ -115,6 +115,12 @@ export const WalletIcon = icon(
     <path d="M13.5 11.500h.01" />
   </>,
 );
+export const KeyIcon = icon(
+  <>
+    <circle cx="7" cy="13" r="3.500" />
+    <path d="m9.500 10.500 7-7m-3 3 2.500 2.500" />
+  </>,
+);
 export const SunIcon = icon(
   <>
     <circle cx="10" cy="10" r="3.3" />

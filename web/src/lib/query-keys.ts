@@ -24,6 +24,8 @@ export const keys = {
   consent: (parameters: object) => ["consent", parameters] as const,
   auditChain: ["audit-chain"],
   recovery: ["recovery"],
+  passkeys: ["passkeys"],
+  payout: ["payout"],
   audit: (agentId: string) => ["audit", agentId] as const,
   /** Every list of an agent's payments, with any filter. */
   allPayments: (agentId: string) => ["payments", agentId] as const,
@@ -117,6 +119,8 @@ export const invalidate = {
   /** Its own query would return "not found" now, on a screen that is about to be left. */
   afterListingRemoved: () => refetch(["listings"]),
   afterSessionEnded: () => refetch(["sessions", "audit-chain"]),
+  afterPasskeys: () => refetch(["passkeys", "sessions", "audit-chain"]),
+  afterPayout: () => refetch(["payout", "audit-chain"]),
   afterRecovery: () => refetch(["recovery", "audit-chain"]),
   /** The agents belong to another owner now. */
   afterMove: () => refetch(["agents", "agent", "overview", "recovery", "audit-chain", "sessions"]),

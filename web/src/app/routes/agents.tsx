@@ -11,6 +11,7 @@ import { agentsQuery } from "../../features/agents/api.ts";
 import { ArchivedAgents } from "../../features/agents/ArchivedAgents.tsx";
 import { GasLine } from "../../features/agents/GasLine.tsx";
 import { LedgerLine } from "../../features/agents/LedgerLine.tsx";
+import { AskFor } from "../../features/passkeys/AskFor.tsx";
 import { Totals } from "../../features/agents/Totals.tsx";
 import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 
@@ -31,6 +32,7 @@ export default function AgentsScreen(): ReactNode {
         actions={agents.data && agents.data.length > 0 ? create : undefined}
       />
       <Stack gap="lg">
+        <AskFor place="elsewhere" />
         <QueryStatus query={agents} what="agents" failed="Agents could not be loaded">
           <Skeleton shape="row" count={5} />
         </QueryStatus>

@@ -2,6 +2,7 @@ import { Group, SegmentedControl, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
+import { Note } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
@@ -16,18 +17,34 @@ import {
 import { Settlements } from "../../features/merchant/Settlements.tsx";
 import { useParameter } from "../../lib/use-parameter.ts";
 import { useInfo } from "../../shared/info.ts";
-import { useOwner } from "../../shared/session/session-context.ts";
+import { hasWallet, useOwner } from "../../shared/session/session-context.ts";
 
 const SPANS = ["7", "30", "90"] as const;
 
 export default function MerchantScreen(): ReactNode {
-  const { address } = useOwner();
+  const session = useOwner();
   const info = useInfo();
   const network = info?.networks[0];
   const [chosen, setDays] = useParameter("days");
   const days = SPANS.find((span) => span === chosen) ?? "30";
   const query = useQuery(merchantQuery(days));
   const { data: merchant, error } = query;
+  if (!hasWallet(session))
+    return (
+      <>
+        <PageHeader
+          title="Merchant"
+          lead="Payments to your wallet that this facilitator settled."
+        />
+        <Stack gap="lg">
+          <Note>
+            Payments arrive in a wallet, and your account has none. Sign in with the wallet that
+            your API names as payTo to see them here.
+          </Note>
+          {info && network && <PointYourApi info={info} network={network} />}
+        </Stack>
+      </>
+    );
   return (
     <>
       <PageHeader title="Merchant" lead="Payments to your wallet that this facilitator settled." />
@@ -40,7 +57,7 @@ export default function MerchantScreen(): ReactNode {
             data={SPANS.map((value) => ({ value, label: `${value} days` }))}
           />
           <Text span c="dimmed" size="sm">
-            payTo <Address value={address} />
+            payTo <Address value={session.address} />
           </Text>
         </Group>
         <QueryStatus

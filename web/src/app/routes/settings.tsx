@@ -1,29 +1,31 @@
 import { Button, Group, Stack } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
-import { Address } from "../../components/Address.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { AuditChain } from "../../features/audit/AuditChain.tsx";
+import { AskFor } from "../../features/passkeys/AskFor.tsx";
+import { PayoutAddress } from "../../features/passkeys/PayoutAddress.tsx";
+import { WaysToSignIn } from "../../features/passkeys/WaysToSignIn.tsx";
 import { Recovery } from "../../features/recovery/Recovery.tsx";
 import { EndSessions } from "../../features/settings/EndSessions.tsx";
 import { Sessions } from "../../features/settings/Sessions.tsx";
 import { Theme } from "../../features/settings/Theme.tsx";
-import { useOwner } from "../../shared/session/session-context.ts";
+import { hasWallet, useOwner } from "../../shared/session/session-context.ts";
 import { useLeave } from "../../shared/session/use-leave.ts";
 import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 
 export default function SettingsScreen(): ReactNode {
-  const { address } = useOwner();
+  const session = useOwner();
   const leave = useLeave();
   return (
     <>
       <PageHeader title="Settings" />
       <Stack gap="lg">
         <EndSessions />
-        <Section title="Account" hint="You sign in with this wallet.">
-          <Address value={address} full />
-        </Section>
+        <AskFor place="settings" />
+        <WaysToSignIn />
+        {!hasWallet(session) && <PayoutAddress />}
         <Section
           title="Notifications"
           hint="The app lists everything that happened. It can also be sent to your phone, by e-mail or to a webhook."

@@ -4,6 +4,7 @@ import { type ReactNode, useState } from "react";
 import { Dialog } from "../../components/Dialog.tsx";
 import type { Agent } from "../../lib/wire.ts";
 import { useInfo, useNetwork } from "../../shared/info.ts";
+import { hasWallet, useOwner } from "../../shared/session/session-context.ts";
 import { Faucet } from "./Faucet.tsx";
 import { FundFromWallet } from "./FundFromWallet.tsx";
 import { WholeAddress } from "./WholeAddress.tsx";
@@ -23,10 +24,11 @@ export function FundDialog({
   const networks = info?.networks ?? [];
   const [way, setWay] = useState<string>();
   const isLocal = info?.localWorld === true;
-  const chosen = way ?? (isLocal ? "faucet" : "wallet");
+  const isFromWallet = hasWallet(useOwner());
+  const chosen = way ?? (isLocal ? "faucet" : isFromWallet ? "wallet" : "address");
   const options = [
     ...(isLocal ? [{ value: "faucet", label: "Faucet" }] : []),
-    { value: "wallet", label: "Your wallet" },
+    ...(isFromWallet ? [{ value: "wallet", label: "Your wallet" }] : []),
     { value: "address", label: "Address" },
   ];
   return (

@@ -22,11 +22,11 @@ interface FundProps {
 
 export function FundFromWallet(props: FundProps): ReactNode {
   const connection = useConnection();
-  if (!connection) {
+  if (connection?.wallet.kind === "passkey" || !connection) {
     return (
       <Stack gap="sm">
-        <p>Connect the wallet you signed in with.</p>
-        <WalletPicker />
+        <p>Connect your wallet.</p>
+        <WalletPicker isMoneyNeeded />
       </Stack>
     );
   }

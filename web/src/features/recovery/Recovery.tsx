@@ -2,6 +2,7 @@ import { Group, Stack, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Address } from "../../components/Address.tsx";
+import { CopyText } from "../../components/CopyText.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { PendingButton } from "../../components/PendingButton.tsx";
@@ -9,19 +10,20 @@ import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { checkAddress } from "../../lib/address.ts";
 import { recoveryQuery } from "../../shared/session/api.ts";
-import { useOwner } from "../../shared/session/session-context.ts";
+import { hasWallet, useOwner } from "../../shared/session/session-context.ts";
 import { MoveOwner } from "./MoveOwner.tsx";
 import { useNameSecond } from "./use-recovery.ts";
 
 /** The recovery wallet: add it, remove it, or make it the owner. */
 export function Recovery(): ReactNode {
-  const { address, second: actingAs } = useOwner();
+  const session = useOwner();
+  const { address, second: actingAs } = session;
   const recovery = useQuery(recoveryQuery);
   const second = recovery.data?.second ?? null;
   return (
     <Section
       title="Recovery wallet"
-      hint="Use it if you lose your wallet. It can pause agents, lower limits and withdraw to your address; it cannot raise limits or withdraw elsewhere. Making it the owner needs the signatures of both wallets."
+      hint={`Use it if you lose your ${hasWallet(session) ? "wallet" : "passkey"}. It can pause agents, lower limits and withdraw to your address; it cannot raise limits or withdraw elsewhere. Making it the owner needs both signatures.`}
     >
       <Stack gap="lg">
         <QueryStatus
@@ -32,6 +34,12 @@ export function Recovery(): ReactNode {
           <Skeleton shape="row" count={1} />
         </QueryStatus>
         {second && <Address value={second.address} full />}
+        {second && !hasWallet(session) && (
+          <p>
+            To sign in with it, enter your account number (it is no address for money):{" "}
+            <CopyText value={address} what="the account number" />
+          </p>
+        )}
         {recovery.isSuccess && actingAs === null && (
           <NameSecond owner={address} current={second?.address ?? null} />
         )}
@@ -68,7 +76,7 @@ function NameSecond({ owner, current }: { owner: string; current: string | null 
           label={
             current === null ? "Address of your recovery wallet" : "Replace it with another address"
           }
-          description="That wallet signs first, then yours. Both must be within reach: as two accounts of one wallet, or as two wallets of this browser."
+          description="That wallet signs first, then you. It must be within reach, in this browser."
           placeholder="0x…"
           value={text}
           error={problem}

@@ -1,12 +1,12 @@
 import { Button, Group, Stack } from "@mantine/core";
-import type { ReactNode } from "react";
+import { type ReactNode, useEffect } from "react";
 import { Address } from "../../components/Address.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note } from "../../components/Layout.tsx";
 import { PendingButton } from "../../components/PendingButton.tsx";
-import { useConnection } from "../../lib/wallet/connection.ts";
+import { disconnect, isOnChain, reconnect, useConnection } from "../../lib/wallet/connection.ts";
 import type { NetworkInfo } from "../../lib/wire.ts";
-import { useOwner, walletOf } from "../../shared/session/session-context.ts";
+import { hasWallet, useOwner, walletOf } from "../../shared/session/session-context.ts";
 import { ChainHelp } from "../../shared/wallet/ChainHelp.tsx";
 import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
 import type { Withdrawal, WithdrawalState } from "./use-withdrawal.ts";
@@ -21,7 +21,13 @@ interface SignOrderProps {
 /** The owner's wallet signs the shown order on its chain. */
 export function SignOrder({ network, withdrawal, state }: SignOrderProps): ReactNode {
   const connection = useConnection();
-  const signer = walletOf(useOwner());
+  const owner = useOwner();
+  const signer = walletOf(owner);
+  const isWithPasskey = owner.signedInWith === "passkey";
+  // The signature is needed in any case, so there is nothing to choose.
+  useEffect(() => {
+    if (isWithPasskey) void reconnect(owner.address);
+  }, [isWithPasskey, owner.address]);
   const back = (
     <Button disabled={state.step === "signing"} onClick={withdrawal.reset}>
       Back
@@ -31,15 +37,22 @@ export function SignOrder({ network, withdrawal, state }: SignOrderProps): React
     return (
       <Stack gap="sm">
         <p>
-          Connect the wallet you signed in with, <Address value={signer} copy={false} />, to sign
-          this order.
+          {hasWallet(owner) ? (
+            <>
+              Connect the wallet you signed in with, <Address value={signer} copy={false} />, to
+              sign this order.
+            </>
+          ) : (
+            "Sign this order with your passkey."
+          )}
         </p>
         <WalletPicker expected={signer} />
         <Group>{back}</Group>
       </Stack>
     );
   }
-  if (network && connection.chainId !== network.chainId)
+  const isPasskey = connection.wallet.kind === "passkey";
+  if (network && !isOnChain(connection, network.chainId))
     return (
       <ChainHelp connection={connection} network={network}>
         {back}
@@ -48,7 +61,12 @@ export function SignOrder({ network, withdrawal, state }: SignOrderProps): React
   return (
     <Stack gap="sm">
       {state.step === "review" && state.declined === true && (
-        <Note>You declined in your wallet. Nothing was signed and no money moved.</Note>
+        <Note>
+          {isPasskey
+            ? "You canceled, or this device does not have your passkey."
+            : "You declined in your wallet."}{" "}
+          Nothing was signed and no money moved.
+        </Note>
       )}
       {state.step === "review" && state.error !== undefined && (
         <ErrorNotice title="The withdrawal failed" error={state.error} />
@@ -56,12 +74,22 @@ export function SignOrder({ network, withdrawal, state }: SignOrderProps): React
       <Group>
         <PendingButton
           variant="filled"
-          pending={state.step === "signing" && "Compare the fields in your wallet, then sign…"}
+          pending={
+            state.step === "signing" &&
+            (isPasskey
+              ? "Confirm on your device…"
+              : "Compare the fields in your wallet, then sign…")
+          }
           onClick={() => void withdrawal.sign(connection, state.prepared)}
         >
           Sign and withdraw
         </PendingButton>
         {back}
+        {isPasskey && hasWallet(owner) && (
+          <Button variant="subtle" disabled={state.step === "signing"} onClick={disconnect}>
+            Use the wallet instead
+          </Button>
+        )}
       </Group>
     </Stack>
   );

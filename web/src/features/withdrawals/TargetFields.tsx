@@ -1,7 +1,7 @@
 import { SegmentedControl, Stack, Text, TextInput } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
-import { useOwner } from "../../shared/session/session-context.ts";
+import { hasWallet, useOwner } from "../../shared/session/session-context.ts";
 import type { DraftErrors, WithdrawalDraft } from "./draft.ts";
 
 interface TargetFieldsProps {
@@ -13,15 +13,22 @@ interface TargetFieldsProps {
 
 /** The owner's own wallet, or another address whose last characters must be typed again. */
 export function TargetFields({ owner, draft, errors, onChange }: TargetFieldsProps): ReactNode {
-  const { second } = useOwner();
-  // Custody refuses other targets: a recovery wallet may withdraw to the owner only.
-  if (second !== null)
+  const session = useOwner();
+  const isRecovery = session.second !== null;
+  // Custody refuses other targets: a recovery wallet and a passkey may withdraw to the owner only.
+  if (isRecovery || session.signedInWith === "passkey")
     return (
       <p>
         <Text span c="dimmed" size="sm">
-          Withdraw to the owner&rsquo;s wallet
+          Goes to {isRecovery ? "the owner's" : "your"}{" "}
+          {hasWallet(session) ? "wallet" : "payout address"}
         </Text>{" "}
         <Address value={owner} copy={false} />
+        {!isRecovery && hasWallet(session) && (
+          <Text c="dimmed" size="sm">
+            To withdraw to another address, sign in with your wallet.
+          </Text>
+        )}
       </p>
     );
   return (

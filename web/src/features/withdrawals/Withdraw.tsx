@@ -7,6 +7,7 @@ import { WithdrawForm } from "./WithdrawForm.tsx";
 
 interface WithdrawProps {
   agent: Agent;
+  /** Where the owner's money goes: the wallet, or the payout address of an owner without one. */
   owner: string;
   /** What lies elsewhere, and how it gets here. */
   elsewhere: ReactNode;
@@ -19,7 +20,7 @@ export function Withdraw({ agent, owner, elsewhere }: WithdrawProps): ReactNode 
   return (
     <Section
       title="Withdraw"
-      hint="A withdrawal needs your wallet's signature. It works while the agent is paused, expired or at its limit, and does not count against its limits."
+      hint="A withdrawal needs your signature. It works while the agent is paused, expired or at its limit, and does not count against its limits."
     >
       {/* Kept mounted, so that "Back" returns to the filled form. */}
       <div hidden={!isForm}>

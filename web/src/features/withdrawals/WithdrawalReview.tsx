@@ -2,21 +2,22 @@ import { Stack } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Money } from "../../components/Money.tsx";
 import { isSameAddress } from "../../lib/address.ts";
-import { useOwner } from "../../shared/session/session-context.ts";
+import { hasWallet, useOwner } from "../../shared/session/session-context.ts";
 import { ToSign } from "../../shared/signing/ToSign.tsx";
 import { NextStep, type ReviewProps, type ReviewState } from "./NextStep.tsx";
 import styles from "./Withdraw.module.css";
 
 const STEPS: { title: string; done: ReviewState["step"][]; now: ReviewState["step"][] }[] = [
   { title: "Order prepared", done: ["review", "signing", "sending", "open", "done"], now: [] },
-  { title: "Signed by your wallet", done: ["sending", "open", "done"], now: ["signing"] },
+  { title: "Signed", done: ["sending", "open", "done"], now: ["signing"] },
   { title: "Sent to the chain", done: ["done"], now: ["sending", "open"] },
   { title: "Confirmed", done: ["done"], now: [] },
 ];
 
 /** Shows the fields that the wallet will show, then each step to the chain. */
 export function WithdrawalReview({ agent, owner, withdrawal, state }: ReviewProps): ReactNode {
-  const { second } = useOwner();
+  const session = useOwner();
+  const home = hasWallet(session) ? "wallet" : "payout address";
   const { order, typedData } = state.prepared;
   return (
     <Stack gap="lg">
@@ -25,9 +26,7 @@ export function WithdrawalReview({ agent, owner, withdrawal, state }: ReviewProp
         <p>
           goes from {agent.name} to{" "}
           {isSameAddress(order.to, owner)
-            ? second === null
-              ? "your wallet"
-              : "the owner's wallet"
+            ? `${session.second === null ? "your" : "the owner's"} ${home}`
             : "another address"}
           .
         </p>

@@ -8,8 +8,8 @@ import { isSameAddress } from "../address.ts";
 import { ApiError } from "../api.ts";
 import { queryClient } from "../query-client.ts";
 import { keys } from "../query-keys.ts";
-import { currentConnection, disconnect, reconnect } from "../wallet/connection.ts";
-import { isRejection, walletError } from "../wallet/provider.ts";
+import { currentConnection, disconnect, isOnChain, reconnect } from "../wallet/connection.ts";
+import { isRejection, showsOrders, walletError } from "../wallet/provider.ts";
 import { signTypedData } from "../wallet/typed-data.ts";
 import type { Session, TypedData } from "../wire.ts";
 import {
@@ -158,20 +158,22 @@ async function sign(attempt: SigningAttempt): Promise<string> {
   const { request, signer, typedData } = attempt;
   let mayOpen = attempt.notice === undefined;
   if (mayOpen) await reconnect(signer.address);
-  // The demo wallet has no window that shows the order, so unless the screen showed the changes the dialog
-  // shows them and waits for a press.
-  if (currentConnection()?.wallet.kind === "demo") mayOpen &&= request.isOnScreen === true;
+  // Without a window that shows the order, the dialog shows it and waits for a press, unless the screen showed the changes.
+  const opened = currentConnection();
+  if (opened && !showsOrders(opened.wallet)) mayOpen &&= request.isOnScreen === true;
   for (;;) {
     const connection = currentConnection();
     const isReady =
-      connection?.chainId === request.chainId && isSameAddress(connection.address, signer.address);
+      connection !== null &&
+      isOnChain(connection, request.chainId) &&
+      isSameAddress(connection.address, signer.address);
     if (!mayOpen || !isReady) {
       await awaitPress(attempt, "review");
       mayOpen = true;
       continue;
     }
     mayOpen = false;
-    // The dialog explains the wallet's raw numbers, so it is on screen first. The demo wallet shows none.
+    // The dialog explains the wallet's raw numbers, so it is on screen first.
     let onShown = () => {};
     const shown = new Promise<void>((resolve) => {
       onShown = resolve;
@@ -179,7 +181,7 @@ async function sign(attempt: SigningAttempt): Promise<string> {
     // A wallet may never respond, so the user can cancel the wait.
     const cancelled = awaitPress(attempt, "wallet", onShown);
     try {
-      if (connection.wallet.kind !== "demo") await Promise.race([shown, cancelled]);
+      if (showsOrders(connection.wallet)) await Promise.race([shown, cancelled]);
       return String(await Promise.race([signTypedData(connection, typedData), cancelled]));
     } catch (error) {
       if (error instanceof NotSigned) throw error;
@@ -187,6 +189,9 @@ async function sign(attempt: SigningAttempt): Promise<string> {
     }
   }
 }
+
+/** The server says why it refuses a passkey: removed, or counted back. */
+const isPasskeyConnected = (): boolean => currentConnection()?.wallet.kind === "passkey";
 
 type Outcome<T> = { answer: T } | { notice: Notice; order?: Order };
 
@@ -206,7 +211,8 @@ async function sendSigned<T>(
       if (!(error instanceof ApiError)) throw error;
       if (error.code === "policy_changed") return { notice: "changed", order: orderIn(error) };
       if (error.code === "signature_expired") return { notice: "expired" };
-      if (error.code === "invalid_signature") return { notice: "other-account", order };
+      if (error.code === "invalid_signature")
+        return { notice: isPasskeyConnected() ? { error } : "other-account", order };
       if (error.code === "order_used") throw new AlreadyDone();
       if (!error.isOutage) throw error;
     }

@@ -6,8 +6,11 @@
 import { AMOUNT, type Kind, TIME } from "../../../../packages/rules/src/kinds.ts";
 import {
   type MoveOwnerOrder,
+  type PasskeysOrder,
+  type PayoutAddressOrder,
   REQUESTED_FORM,
   type SecondWalletOrder,
+  type SignedPasskey,
   typedDataOf,
 } from "../../../../packages/rules/src/orders.ts";
 import { kindOf } from "../../../../packages/rules/src/readable.ts";
@@ -64,6 +67,40 @@ export function moveToSign(
   assertSame(isSameAddress(order.from, wanted.from), "From", wanted.from, order.from);
   assertSame(isSameAddress(order.to, wanted.to), "To", wanted.to, order.to);
   return typedDataOf("MoveOwner", order, chainId, REQUESTED_FORM);
+}
+
+export function passkeysToSign(
+  order: PasskeysOrder,
+  wanted: { owner: string; version: number; passkeys: readonly SignedPasskey[] },
+  chainId: number,
+) {
+  assertSingleUse({ ...order });
+  const version = String(wanted.version);
+  assertSame(isSameAddress(order.owner, wanted.owner), "Account", wanted.owner, order.owner);
+  assertSame(order.version === version, "Version of the list", version, order.version);
+  const namesOf = (passkeys: readonly SignedPasskey[]): string =>
+    passkeys.map(({ name, x, y }) => `${name} (${x.slice(2, 10)}…${y.slice(-8)})`).join(", ");
+  const textOf = (passkeys: readonly SignedPasskey[]): string =>
+    JSON.stringify(passkeys.map(({ name, x, y }) => [name, x.toLowerCase(), y.toLowerCase()]));
+  assertSame(
+    textOf(order.passkeys) === textOf(wanted.passkeys),
+    "Passkeys",
+    namesOf(wanted.passkeys),
+    namesOf(order.passkeys),
+  );
+  return typedDataOf("Passkeys", order, chainId, REQUESTED_FORM);
+}
+
+export function payoutToSign(
+  order: PayoutAddressOrder,
+  wanted: { owner: string; payout: string },
+  chainId: number,
+) {
+  assertSingleUse({ ...order });
+  assertSame(isSameAddress(order.owner, wanted.owner), "Account", wanted.owner, order.owner);
+  const isSame = isSameAddress(order.payout, wanted.payout);
+  assertSame(isSame, "Payout address", wanted.payout, order.payout);
+  return typedDataOf("PayoutAddress", order, chainId, REQUESTED_FORM);
 }
 
 export interface FieldToSign {

@@ -11,6 +11,10 @@ export interface Connection {
   chainId: number;
 }
 
+/** A passkey signs for every chain. */
+export const isOnChain = ({ wallet, chainId }: Connection, wanted: number): boolean =>
+  wallet.kind === "passkey" || chainId === wanted;
+
 const connection = createStore<Connection | null>(null);
 let detach: (() => void) | undefined;
 

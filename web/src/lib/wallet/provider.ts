@@ -10,9 +10,13 @@ export interface Wallet {
   id: string;
   name: string;
   icon: string | undefined;
-  kind: "announced" | "injected" | "demo";
+  kind: "announced" | "injected" | "demo" | "passkey";
   open: () => Promise<Provider>;
 }
+
+/** Whether it shows an order before it signs. The demo wallet and a passkey do not, so the page does. */
+export const showsOrders = ({ kind }: Wallet): boolean =>
+  kind === "announced" || kind === "injected";
 
 const codeOf = (error: unknown): number | string | undefined => {
   if (typeof error !== "object" || error === null) return undefined;

@@ -8,9 +8,10 @@ import { Skeleton } from "../../components/Skeleton.tsx";
 import { isSameAddress } from "../../lib/address.ts";
 import { useSigning } from "../../lib/orders/signing.ts";
 import { useConnection } from "../../lib/wallet/connection.ts";
+import type { Session } from "../../lib/wire.ts";
 import { useKnownSecond } from "./api.ts";
 import { OtherAccount } from "./OtherAccount.tsx";
-import { useSession, walletOf } from "./session-context.ts";
+import { hasWallet, useSession, walletOf } from "./session-context.ts";
 import { SignIn } from "./SignIn.tsx";
 import { SignInCard } from "./SignInCard.tsx";
 import { useLeave } from "./use-leave.ts";
@@ -55,7 +56,7 @@ export function AccountGuard({ children }: { children: ReactNode }): ReactNode {
     return <OtherAccount session={session} connected={connection.address} />;
   return (
     <Fragment key={userNumber}>
-      {session && session.second !== null && <SecondWalletNote owner={session.address} />}
+      {session && session.second !== null && <SecondWalletNote session={session} />}
       {children}
       {session && (
         <Dialog
@@ -91,13 +92,19 @@ function useUserNumber(who: string | null | undefined): number {
 }
 
 /** Shown on every screen, because a recovery wallet may do less than the owner. */
-function SecondWalletNote({ owner }: { owner: string }): ReactNode {
+function SecondWalletNote({ session }: { session: Session }): ReactNode {
   return (
     <Box component="aside" mb="lg" aria-label="Recovery wallet">
       <Note color="yellow">
         <p>
           <strong>You are signed in as the recovery wallet.</strong> You can only pause agents,
-          tighten rules and withdraw to <Address value={owner} copy={false} />.
+          tighten rules and withdraw to{" "}
+          {hasWallet(session) ? (
+            <Address value={session.address} copy={false} />
+          ) : (
+            "the owner's payout address"
+          )}
+          .
         </p>
       </Note>
     </Box>
@@ -107,8 +114,8 @@ function SecondWalletNote({ owner }: { owner: string }): ReactNode {
 const SignInPage = (): ReactNode => (
   <SignInCard
     documentTitle="Sign in"
-    title="Sign in with your wallet"
-    lead="You sign in with your wallet. It owns the agents that you create, and only its signature can withdraw their money."
+    title="Sign in to Purser"
+    lead="Your passkey or wallet owns the agents that you create. Only its signature lets them pay, and withdraws their money."
   >
     <SignIn />
   </SignInCard>

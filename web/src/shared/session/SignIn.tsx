@@ -1,15 +1,16 @@
-import { Button, Group, Stack, TextInput } from "@mantine/core";
+import { Button, Group, Stack, Text, TextInput } from "@mantine/core";
 import { type ReactNode, useState } from "react";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { useConnection } from "../../lib/wallet/connection.ts";
 import type { Session } from "../../lib/wire.ts";
 import { useNetwork } from "../info.ts";
 import { WalletPicker } from "../wallet/WalletPicker.tsx";
+import { PasskeySignIn } from "./PasskeySignIn.tsx";
 import { walletOf } from "./session-context.ts";
 import { SignStep } from "./SignStep.tsx";
 import type { SecondOf } from "./use-sign-in.ts";
 
-/** Connect, then sign. Used as a screen, and in the dialog for a new sign-in. */
+/** With a passkey; or connect a wallet, then sign. Used as a screen, and in the dialog for a new sign-in. */
 export function SignIn({
   ended,
 }: {
@@ -28,10 +29,18 @@ export function SignIn({
     );
   return (
     <Stack>
+      {secondOf === undefined && (
+        <>
+          <PasskeySignIn isRenewal={ended !== undefined} />
+          <Text c="dimmed" size="sm">
+            Or with a wallet
+          </Text>
+        </>
+      )}
       {secondOf !== undefined && (
         <TextInput
           label="The owner's address"
-          description="The wallet whose recovery wallet you use."
+          description="The wallet, or the account number of an owner with passkeys, whose recovery wallet you use."
           placeholder="0x…"
           value={secondOf}
           onChange={(event) => {

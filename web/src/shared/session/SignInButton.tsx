@@ -15,7 +15,7 @@ export function SignInButton({
       <Button variant="filled" {...look} onClick={open}>
         {children}
       </Button>
-      <Dialog opened={isOpen} onClose={close} title="Sign in with your wallet" size="sm">
+      <Dialog opened={isOpen} onClose={close} title="Sign in to Purser" size="sm">
         {isOpen && <SignIn />}
       </Dialog>
     </>

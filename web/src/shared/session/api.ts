@@ -1,7 +1,16 @@
 import { queryOptions, useQuery } from "@tanstack/react-query";
 import { ApiError, api } from "../../lib/api.ts";
 import { keys } from "../../lib/query-keys.ts";
-import type { Page, Recovery, Session, SessionRow } from "../../lib/wire.ts";
+import { askPasskey, createPasskey, requestIn } from "../../lib/webauthn.ts";
+import type {
+  Page,
+  PasskeyOptions,
+  Passkeys,
+  Payout,
+  Recovery,
+  Session,
+  SessionRow,
+} from "../../lib/wire.ts";
 
 /** `null` means that no user is signed in, which is not a failure. */
 export const sessionQuery = queryOptions({
@@ -26,6 +35,33 @@ export const verifySignIn = (
   /** The owner whose recovery wallet signed. */
   owner: string | undefined,
 ): Promise<{ address: string }> => api.post("/api/auth/verify", { message, signature, owner });
+
+const PASSKEY = "/api/auth/passkey";
+
+/** Creates an owner with a new passkey of this device. */
+export async function signUpWithPasskey(name: string): Promise<void> {
+  const options = await api.get<PasskeyOptions>(`${PASSKEY}/register-options`);
+  const credential = await createPasskey(options.options, `Purser, ${name}`);
+  await api.post(`${PASSKEY}/register`, { nonce: options.nonce, name, credential });
+}
+
+export async function signInWithPasskey(): Promise<void> {
+  const options = await api.get<PasskeyOptions>(`${PASSKEY}/sign-in-options`);
+  const credential = await askPasskey(requestIn(options));
+  await api.post(`${PASSKEY}/sign-in`, { nonce: options.nonce, credential });
+}
+
+/** The owner's passkeys. */
+export const passkeysQuery = queryOptions({
+  queryKey: keys.passkeys,
+  queryFn: ({ signal }) => api.get<Passkeys>("/api/passkeys", { signal }),
+});
+
+/** Where an owner without a wallet withdraws to. */
+export const payoutQuery = queryOptions({
+  queryKey: keys.payout,
+  queryFn: ({ signal }) => api.get<Payout>("/api/payout", { signal }),
+});
 
 export const recoveryQuery = queryOptions({
   queryKey: keys.recovery,

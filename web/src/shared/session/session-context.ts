@@ -20,8 +20,12 @@ export function useSession(): SessionState {
   return state;
 }
 
-/** The wallet that signed in: the owner's, or the recovery wallet. */
+/** The account that signs: the owner's, or the recovery wallet. */
 export const walletOf = (session: Session): string => session.second ?? session.address;
+
+/** Without a wallet, the owner's address is a name: no money may be sent there. */
+export const hasWallet = ({ signsWith }: Pick<Session, "signsWith">): boolean =>
+  signsWith !== "passkeys";
 
 /** Screens behind the session gate always have a session. */
 export function useOwner(): Session {

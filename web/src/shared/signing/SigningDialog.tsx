@@ -7,8 +7,9 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note } from "../../components/Layout.tsx";
 import { isSameAddress, shortAddress } from "../../lib/address.ts";
 import type { Notice, Signer, Signing } from "../../lib/orders/signing.ts";
-import { disconnect, useConnection } from "../../lib/wallet/connection.ts";
+import { disconnect, isOnChain, useConnection } from "../../lib/wallet/connection.ts";
 import { useNetworkOfChain } from "../info.ts";
+import { hasWallet, useSession } from "../session/session-context.ts";
 import { ChainHelp } from "../wallet/ChainHelp.tsx";
 import { WalletPicker } from "../wallet/WalletPicker.tsx";
 import { ToSign } from "./ToSign.tsx";
@@ -37,6 +38,9 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
   const { request, signer, step, notice, awaitPress, cancel } = signing;
   const connection = useConnection();
   const network = useNetworkOfChain(request.chainId);
+  const { session } = useSession();
+  const isOwnPasskey =
+    session?.signedInWith === "passkey" && isSameAddress(signer.address, session.address);
   const back = <Button onClick={cancel}>Cancel</Button>;
   if (step === "sending") return <p role="status">Signed. Saving the change…</p>;
   if (step === "wallet")
@@ -64,8 +68,12 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
     return (
       <Stack gap="sm">
         <p>
-          Connect {request.signers ? signer.description : "the wallet you signed in with"},{" "}
-          <Address value={signer.address} copy={false} />, to sign this.
+          {isOwnPasskey && "Sign this with your passkey"}
+          {isOwnPasskey && hasWallet(session) && ", or connect your wallet, "}
+          {!isOwnPasskey &&
+            `Connect ${request.signers ? signer.description : "the wallet you signed in with"}, `}
+          {(!isOwnPasskey || hasWallet(session)) && <Address value={signer.address} copy={false} />}
+          {isOwnPasskey ? "." : ", to sign this."}
         </p>
         <WalletPicker expected={signer.address} />
         <Group justify="flex-end">{back}</Group>
@@ -76,17 +84,18 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
       <Stack gap="sm">
         <Note color="yellow">
           <p role="status">
-            Your wallet uses the account {shortAddress(connection.address)}. Choose{" "}
-            {shortAddress(signer.address)} in your wallet, {signer.description}.
+            {isOwnPasskey || connection.wallet.kind === "passkey"
+              ? `Next signs ${isOwnPasskey ? "your passkey" : `${signer.description}, ${shortAddress(signer.address)}`}.`
+              : `Your wallet uses the account ${shortAddress(connection.address)}. Choose ${shortAddress(signer.address)} in your wallet, ${signer.description}.`}
           </p>
         </Note>
         <Group justify="flex-end">
           {back}
-          <Button onClick={disconnect}>Other wallet</Button>
+          <Button onClick={disconnect}>{isOwnPasskey ? "Continue" : "Other wallet"}</Button>
         </Group>
       </Stack>
     );
-  if (network && connection.chainId !== network.chainId)
+  if (network && !isOnChain(connection, network.chainId))
     return (
       <ChainHelp connection={connection} network={network}>
         <Button size="xs" onClick={cancel}>
@@ -96,6 +105,11 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
     );
   return (
     <Group justify="flex-end">
+      {connection.wallet.kind === "passkey" && session && hasWallet(session) && (
+        <Button variant="subtle" onClick={disconnect}>
+          Use the wallet instead
+        </Button>
+      )}
       {back}
       <Button variant="filled" data-autofocus onClick={awaitPress}>
         {notice === undefined ? "Sign" : "Sign again"}
@@ -111,13 +125,19 @@ interface NoticeTextProps {
 }
 
 function NoticeText({ notice, signer, isOneOfTwo }: NoticeTextProps): ReactNode {
+  const isPasskey = useConnection()?.wallet.kind === "passkey";
   switch (notice) {
     case undefined:
       return null;
     case "declined":
       return (
         <Note>
-          <p role="status">You declined in your wallet. Nothing was signed or changed.</p>
+          <p role="status">
+            {isPasskey
+              ? "You canceled, or this device does not have your passkey."
+              : "You declined in your wallet."}{" "}
+            Nothing was signed or changed.
+          </p>
         </Note>
       );
     case "changed":
@@ -156,6 +176,11 @@ function NoticeText({ notice, signer, isOneOfTwo }: NoticeTextProps): ReactNode 
         </Note>
       );
     default:
-      return <ErrorNotice title="Your wallet did not sign" error={notice.error} />;
+      return (
+        <ErrorNotice
+          title={isPasskey ? "Your passkey did not sign" : "Your wallet did not sign"}
+          error={notice.error}
+        />
+      );
   }
 }

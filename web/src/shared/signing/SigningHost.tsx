@@ -2,6 +2,7 @@ import { lazy, type ReactNode, Suspense, useEffect } from "react";
 import { useSigning } from "../../lib/orders/signing.ts";
 import { loadPart } from "../../lib/reachable.ts";
 import { setKnownWallets, useConnection } from "../../lib/wallet/connection.ts";
+import { showsOrders } from "../../lib/wallet/provider.ts";
 import { useWallets } from "../wallet/use-wallets.ts";
 
 const SigningDialog = lazy(() => loadPart(() => import("./SigningDialog.tsx")));
@@ -15,9 +16,9 @@ export function SigningHost(): ReactNode {
     setKnownWallets(wallets);
   }, [wallets]);
   if (!signing) return null;
-  // The demo wallet signs at once in the page, so a dialog after the press would only flash.
-  const isDemo = connection?.wallet.kind === "demo";
-  if (isDemo && signing.step !== "review") return null;
+  // The demo wallet signs at once in the page, and a passkey's own window stands before it: a dialog would only flash.
+  const isWithoutWindow = connection !== null && !showsOrders(connection.wallet);
+  if (isWithoutWindow && signing.step !== "review") return null;
   return (
     <Suspense fallback={null}>
       <SigningDialog signing={signing} />

@@ -1,7 +1,7 @@
 import { Stack } from "@mantine/core";
 import { type ReactNode, useRef, useState } from "react";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { ChevronIcon, WalletIcon } from "../../components/icons.tsx";
+import { ChevronIcon, KeyIcon, WalletIcon } from "../../components/icons.tsx";
 import { Note } from "../../components/Layout.tsx";
 import { Mark } from "../../components/Logo.tsx";
 import { connect, OtherAccountError } from "../../lib/wallet/connection.ts";
@@ -13,16 +13,29 @@ const NOTES = {
   demo: "Built in, for local testing only",
   announced: "Browser extension",
   injected: "Found in this browser",
+  passkey: "The way you signed in",
 } as const;
+
+const PICTURES: Partial<Record<Wallet["kind"], ReactNode>> = {
+  demo: <Mark size={24} />,
+  passkey: <KeyIcon size={20} />,
+};
 
 interface WalletPickerProps {
   onConnected?: () => void;
   /** The only accepted account. */
   expected?: string;
+  /** Only wallets with an account on the chain: a passkey has no money. */
+  isMoneyNeeded?: boolean;
 }
 
-export function WalletPicker({ onConnected, expected }: WalletPickerProps): ReactNode {
-  const wallets = useWallets();
+export function WalletPicker({
+  onConnected,
+  expected,
+  isMoneyNeeded = false,
+}: WalletPickerProps): ReactNode {
+  const all = useWallets();
+  const wallets = isMoneyNeeded ? all.filter(({ kind }) => kind !== "passkey") : all;
   const root = useRef<HTMLDivElement>(null);
   const [pendingId, setPendingId] = useState<string>();
   const [problem, setProblem] = useState<{ declined: true } | { error: Error }>();
@@ -65,7 +78,7 @@ export function WalletPicker({ onConnected, expected }: WalletPickerProps): Reac
                 <span className={styles.text}>
                   <span className={styles.name}>{wallet.name}</span>
                   <span className={styles.note}>
-                    {pendingId === wallet.id
+                    {pendingId === wallet.id && wallet.kind !== "passkey"
                       ? "Open your wallet and allow the connection"
                       : NOTES[wallet.kind]}
                   </span>
@@ -92,9 +105,7 @@ function WalletPicture({ wallet }: { wallet: Wallet }): ReactNode {
   if (wallet.icon !== undefined)
     return <img className={styles.picture} src={wallet.icon} alt="" width="36" height="36" />;
   return (
-    <span className={styles.picture}>
-      {wallet.kind === "demo" ? <Mark size={24} /> : <WalletIcon size={20} />}
-    </span>
+    <span className={styles.picture}>{PICTURES[wallet.kind] ?? <WalletIcon size={20} />}</span>
   );
 }
 
