@@ -13,6 +13,8 @@ import {
 import { authorizationOf, problemWith } from "./orders.ts";
 import { Nonce, SignsWith } from "./owners.ts";
 
+export const RelatedOrigins = Type.Object({ origins: Type.Array(Type.String()) });
+
 /** A credential is small; the largest part is the authenticator's statement. */
 const Base64Url = (maxLength: number, description: string) =>
   Type.String({ pattern: "^[A-Za-z0-9_-]+$", maxLength, description });

@@ -9,6 +9,7 @@ import { HALT_COLUMN, signPolicy } from "../helpers/newer-setting.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { testChain } from "../helpers/chain.ts";
 import { createAgent, signIn, type NewTestAgent } from "../helpers/owner.ts";
+import { signUpWithPasskey, testPasskey } from "../helpers/passkey.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { until } from "../helpers/until.ts";
 import { compileCommit, isInHistory, PREVIOUS_COMMIT } from "./previous-build.ts";
@@ -74,4 +75,11 @@ t.test("the build before and a newer policy", { skip }, async (t) => {
   t.match(await spend(user), { status: 503, code: "policy_not_signed" });
   t.equal(await settlements(), before, "nothing was signed");
   t.match(await spend(known), { status: 200 }, "another agent pays");
+
+  // An owner without a wallet, whom the build before does not know.
+  const passkey = testPasskey(service.config.publicUrl.replace("127.0.0.1", "localhost"));
+  const person = await signUpWithPasskey(service, passkey);
+  const theirs = await createAgent(service, person, { dailyLimit: "10", allowlist: [payee] });
+  await chain.mint(theirs.walletAddress, 10n ** 7n);
+  t.match(await spend(theirs), { status: 200 }, "it pays for the agent of a passkey's owner");
 });

@@ -54,6 +54,8 @@ export async function startCustody(config: Config): Promise<FastifyInstance> {
     await vault.keyNames();
     serveCalls(app, vault);
     await listenPrivately(app, path);
+    if (!config.passkeys)
+      app.log.warn("PUBLIC_URL is not set, so orders that owners sign with passkeys are refused");
     app.log.info({ path }, "custody is ready for requests");
     return app;
   } catch (error) {
