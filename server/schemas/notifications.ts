@@ -60,7 +60,7 @@ export const NOTIFICATION_MEANINGS: Readonly<Record<NotificationTypeName, string
   "agent.low_balance": "The wallet of an agent holds less than a tenth of its daily limit.",
   "agent.funded": "The wallet of an agent received money.",
   "policy.changed":
-    "An agent was created, changed, paused or archived, or its payees or the owner's recovery wallet changed.",
+    "An agent was created, changed, paused or archived, or its payees, or the owner's recovery wallet, passkeys or payout address changed.",
   "key.created": "A key or connection that can act for an agent was created.",
   "key.revoked": "A key or connection of an agent was revoked.",
   "session.created": "Somebody signed in as the owner.",

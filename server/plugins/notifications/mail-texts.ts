@@ -62,8 +62,8 @@ function confirmation(owner: string, place: Place): Letter {
     subject: "Confirm this e-mail address for Purser",
     title: "Confirm this e-mail address",
     lead: [
-      `The owner of the wallet ${owner} at ${nameOfPlace(place)} wants to receive e-mails about their agents at this address.`,
-      "If that is you, open the link and press Confirm. The link is valid for a day, and you must be signed in with this wallet.",
+      `The owner of the account ${owner} at ${nameOfPlace(place)} wants to receive e-mails about their agents at this address.`,
+      "If that is you, open the link and press Confirm. The link is valid for a day, and you must be signed in to this account.",
       "If that is not you, ignore this mail. We send nothing more.",
     ],
     lines: [],
@@ -77,7 +77,7 @@ const ADDRESS_CHANGES = {
     "A different address was entered for these mails. We send them here until it is confirmed.",
   moved: "A different address was confirmed. These mails now go there.",
   removed: "This address was removed. We send nothing more here.",
-  away: "All agents of this wallet were moved to its recovery wallet, and this address was removed. We send nothing more here. The new owner can set an address.",
+  away: "All agents of this account were moved to its recovery wallet, and this address was removed. We send nothing more here. The new owner can set an address.",
 } as const;
 
 function addressChanged(
@@ -88,7 +88,7 @@ function addressChanged(
     return {
       subject: "Your agents at Purser have a new owner",
       title: "Your agents have a new owner",
-      lead: [ADDRESS_CHANGES.away, `Both wallets signed this: ${owner} and its recovery wallet.`],
+      lead: [ADDRESS_CHANGES.away, `Both signed this: ${owner} and its recovery wallet.`],
       lines: [],
       foot: [{ text: `Purser at ${nameOfPlace(place)}` }],
     };
@@ -97,7 +97,7 @@ function addressChanged(
     title: "The e-mail address for your agents was changed",
     lead: [
       ADDRESS_CHANGES[change],
-      `The change was made in a session of the wallet ${owner}. If that was not you, end the other sessions and pause your agents.`,
+      `The change was made in a session of the account ${owner}. If that was not you, end the other sessions and pause your agents.`,
     ],
     lines: [],
     action: { label: "End the other sessions", url: link(place, "/settings?do=end-sessions") },
@@ -123,7 +123,7 @@ function report(
   const lines = isUrgent
     ? items
     : [...batch.groups.map((group) => groupLine(group, place)), ...leftOut(batch), ...items];
-  const lead = isUrgent ? [] : [`${span(batch)}, for the wallet ${owner}.`];
+  const lead = isUrgent ? [] : [`${span(batch)}, for the account ${owner}.`];
   if (batch.isMore)
     lead.push(
       `This mail lists the first ${batch.count} events. Later events are in the next mail.`,
@@ -145,7 +145,7 @@ function report(
         text: "Opening a link does not change anything: the app asks you to confirm with a button.",
       },
       {
-        text: `You get this because you confirmed this address for the wallet ${owner}.`,
+        text: `You get this because you confirmed this address for the account ${owner}.`,
         links: [{ label: "Change e-mail settings", url: link(place, "/notifications/email") }],
       },
     ],

@@ -69,7 +69,7 @@ export function headline(
     "policy.changed": changeOf(data, who),
     "key.created": `A key was created for ${who}`,
     "key.revoked": `A key of ${who} was revoked`,
-    "session.created": `New sign-in with your wallet from ${fact(data, "ip")}`,
+    "session.created": `New sign-in to your account from ${fact(data, "ip")}`,
     "withdrawal.settled": `${amount} was withdrawn from ${who}`,
     "channel.opened": `${who} opened a payment channel with ${amount}`,
     "channel.low": `A payment channel of ${who} has only ${usdc("left")} left${needsOf(data) ? ", and your limits allow no other deposit" : ""}`,

@@ -67,7 +67,7 @@ function Missing({ owner, canDismiss }: { owner: string; canDismiss: boolean }):
                   dismiss(what);
                 }}
               >
-                Later<span className="sr-only">: {ASKED[what].what}</span>
+                Later<span className="sr-only"> {ASKED[what].what}</span>
               </Button>
             </Group>
           )}
