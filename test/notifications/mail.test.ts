@@ -329,7 +329,7 @@ t.test("a sign-in is urgent only from a new device", async (t) => {
   await notifySignIn("Mozilla/5.0 <b>evil</b>", "203.0.113.9");
   await run();
   const mail = to(address)[0];
-  t.equal(mail?.subject, "Purser: New sign-in with your wallet from 203.0.113.9");
+  t.equal(mail?.subject, "Purser: New sign-in to your account from 203.0.113.9");
   t.match(mail?.text, `${world.baseUrl}/settings?do=end-sessions`);
   t.match(mail?.html, "&lt;b&gt;evil&lt;/b&gt;");
 });

@@ -1,19 +1,14 @@
 // Goal: everybody can use every screen: no axe violation in either theme or size, no overflow on a phone, and
 // everything is reachable by keyboard.
-import { readFile } from "node:fs/promises";
-import { createRequire } from "node:module";
 import type { Page } from "playwright-core";
 import t from "tap";
 import { openPage } from "../helpers/browser.ts";
 import { isFullTier } from "../helpers/tier.ts";
+import { addAxe, violations } from "./axe.ts";
 import { injectWallet } from "./injected-wallet.ts";
 import { ownerScreens, PUBLIC_SCREENS, SECOND, show, type Screen } from "./screens.ts";
 import { DEMO_OWNER, signInAsSecond, signInWithDemoWallet, webWorld } from "./world.ts";
 
-const axeSource = await readFile(
-  createRequire(import.meta.url).resolve("axe-core/axe.min.js"),
-  "utf8",
-);
 const PHONE = { width: 360, height: 740 };
 // The default tier checks every screen once: on a phone, where overflow occurs, and dark, where contrast is
 // lost.
@@ -24,37 +19,6 @@ const THEMES = isFullTier ? (["light", "dark"] as const) : (["dark"] as const);
 
 /** `SCREENSHOTS=folder npm test -- test/web/accessibility.test.ts` saves screenshots. */
 const folder = process.env["SCREENSHOTS"];
-
-interface Violation {
-  id: string;
-  impact: string;
-  nodes: { target: string[]; failureSummary: string }[];
-}
-
-/** Injected by the debugger, so that the page's own Content-Security-Policy stays in force. */
-const addAxe = (page: Page): Promise<unknown> => page.addInitScript(axeSource);
-
-async function violations(page: Page): Promise<string[]> {
-  await page.evaluate(async () => {
-    // Rows outside the viewport are not rendered, but axe must check all of them.
-    const sheet = new CSSStyleSheet();
-    sheet.replaceSync("* { content-visibility: visible !important; }");
-    document.adoptedStyleSheets = [sheet];
-    // Two frames, so that the theme is painted.
-    await new Promise((done) => {
-      requestAnimationFrame(() => requestAnimationFrame(done));
-    });
-  });
-  const found = await page.evaluate(async () => {
-    const { axe } = globalThis as unknown as {
-      axe: { run(options: object): Promise<{ violations: Violation[] }> };
-    };
-    return (await axe.run({ resultTypes: ["violations"] })).violations;
-  });
-  return found.flatMap(({ id, nodes }) =>
-    nodes.map(({ target, failureSummary }) => `${id}: ${target.join(" ")}: ${failureSummary}`),
-  );
-}
 
 const world = await webWorld(t, {
   // Nothing is sent: this only shows the screens of a service with a mail server.

@@ -184,7 +184,7 @@ t.test("the app on a phone", async (t) => {
     await page.goto(`${baseUrl}/agents`);
     await page.goto(`${baseUrl}/notifications`);
     await page
-      .getByText("New sign-in with your wallet")
+      .getByText("New sign-in to your account")
       .or(page.getByText("History"))
       .first()
       .waitFor();

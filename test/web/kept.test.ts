@@ -42,7 +42,7 @@ t.test("what a person expects to stay", async (t) => {
       // The sign-in of this browser is news to the owner, who signed in elsewhere before.
       await bell.filter({ hasText: "1 unread" }).waitFor();
       await bell.click();
-      await page.getByText("New sign-in with your wallet").first().waitFor();
+      await page.getByText("New sign-in to your account").first().waitFor();
       await page.getByRole("button", { name: "Mark all as read" }).click();
       await page.getByRole("link", { name: "Notifications", exact: true }).waitFor();
       const recipient = testAccount(71).address;

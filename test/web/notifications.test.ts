@@ -188,7 +188,7 @@ t.test("notifications in the app", async (t) => {
     await page.getByLabel("Kind").selectOption({ label: "Every kind" });
     await page.getByLabel("Agent", { exact: true }).selectOption({ label: "research-agent" });
     await page.getByText("research-agent paid 2.50 USDC").waitFor();
-    t.equal(await page.getByText("New sign-in with your wallet").count(), 0, "of no agent");
+    t.equal(await page.getByText("New sign-in to your account").count(), 0, "of no agent");
     await page.getByLabel("Unread only").check();
     await page.getByText("research-agent requests approval for 1.25 USDC").waitFor();
     await page.getByText("research-agent paid").waitFor({ state: "detached" });

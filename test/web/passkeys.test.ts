@@ -1,12 +1,13 @@
 // Goal: without a wallet, an owner signs up, pays, withdraws and comes back with passkeys: each press opens one prompt, a
 // canceled prompt changes nothing, a removed passkey opens nothing, and no page offers the account's name as an address.
 import type { CDPSession, Page } from "playwright-core";
-import t from "tap";
+import t, { type Test } from "tap";
 import { openPage } from "../helpers/browser.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { usdcOf } from "../spending/ledger.helper.ts";
+import { addAxe, violations } from "./axe.ts";
 import { injectWallet } from "./injected-wallet.ts";
-import { picture, stepsOf } from "./pictures.ts";
+import { picture, SIZES, stepsOf } from "./pictures.ts";
 import { asAgent, webWorld } from "./world.ts";
 
 const PAYEE = testAccount(60);
@@ -84,13 +85,22 @@ t.test("an owner without a wallet", async (t) => {
   const step = stepsOf(t);
   let apiKey = "";
   let owner = "";
+  await addAxe(page);
+  const look = async (t: Test, name: string, fullPage = false): Promise<void> => {
+    await picture(page, name, fullPage);
+    await page.setViewportSize({ width: 360, height: 740 });
+    t.same(await violations(page), [], name);
+    const width = await page.evaluate(() => document.documentElement.scrollWidth);
+    t.ok(width <= 360, `${name} fits a phone`);
+    await page.setViewportSize(SIZES.desktop);
+  };
 
   await step("signs up with two presses and no typing", async (t) => {
     await page.goto(world.baseUrl);
     await page.getByText("Arc Testnet, block").waitFor();
     await page.getByRole("link", { name: "Try it with the demo wallet" }).click();
     await page.getByRole("button", { name: "Create a passkey" }).waitFor();
-    await picture(page, "passkey-sign-in");
+    await look(t, "passkey-sign-in");
     t.equal(await prompts(), 0, "nothing is asked by itself");
     await page.getByRole("button", { name: "Create a passkey" }).click();
     await page.getByText("No agents yet").waitFor();
@@ -101,7 +111,7 @@ t.test("an owner without a wallet", async (t) => {
     });
     await page.getByText("Add a second passkey or a recovery wallet.").waitFor();
     await page.getByText("Name a payout address.").waitFor();
-    await picture(page, "passkey-first");
+    await look(t, "passkey-first");
     await page.getByRole("button", { name: /^Later.*payout/ }).click();
     t.equal(await page.getByText("Name a payout address.").count(), 0);
   });
@@ -136,7 +146,7 @@ t.test("an owner without a wallet", async (t) => {
     await page.getByRole("button", { name: "Sign and name it" }).click();
     await page.getByText("Goes to your payout address").waitFor();
     t.equal(await prompts(), before + 1);
-    await picture(page, "passkey-withdraw", true);
+    await look(t, "passkey-withdraw", true);
     await page.getByLabel("Amount").fill("1.5");
     await page.getByRole("button", { name: "Review withdrawal" }).click();
     await page.getByText("goes from research-agent to your payout address.").waitFor();
@@ -162,13 +172,13 @@ t.test("an owner without a wallet", async (t) => {
     await devices.use("spare");
     await page.getByRole("button", { name: "Add a passkey" }).click();
     await page.getByText("Not signed yet").waitFor();
-    await picture(page, "passkey-settings", true);
+    await look(t, "passkey-settings", true);
     await devices.use("own");
     await devices.verifies(false);
     await page.getByRole("button", { name: "Sign Security key" }).click();
     const dialog = page.getByRole("dialog");
     await dialog.getByText("You canceled, or this device does not have your passkey.").waitFor();
-    await picture(page, "passkey-dialog");
+    await look(t, "passkey-dialog");
     await devices.verifies(true);
     await dialog.getByRole("button", { name: "Sign again" }).click();
     await page.getByRole("button", { name: "Remove Security key" }).waitFor();
@@ -183,7 +193,7 @@ t.test("an owner without a wallet", async (t) => {
     t.equal(await page.getByRole("menuitem", { name: "Copy address" }).count(), 0);
     await page.getByRole("menuitem", { name: "Sign out" }).click();
     await page.getByText("Arc Testnet, block").waitFor();
-    await page.getByRole("link", { name: "Agents" }).first().click();
+    await page.goto(`${world.baseUrl}/agents`);
     await devices.verifies(false);
     await page.getByRole("button", { name: "Continue with a passkey" }).click();
     await page.getByText("You canceled, or this device has no passkey").waitFor();
@@ -208,7 +218,7 @@ t.test("an owner without a wallet", async (t) => {
     await page.getByRole("menuitem", { name: "Sign out" }).click();
     await devices.use("own");
     await page.getByText("Arc Testnet, block").waitFor();
-    await page.getByRole("link", { name: "Agents" }).first().click();
+    await page.goto(`${world.baseUrl}/agents`);
     await page.getByRole("button", { name: "Continue with a passkey" }).click();
     await page.getByText("its owner removed this passkey").waitFor();
   });
@@ -244,7 +254,7 @@ t.test("an owner with a wallet adds a passkey, and signs with either", async (t)
     await page.getByRole("button", { name: "Account" }).click();
     await page.getByRole("menuitem", { name: "Sign out" }).click();
     await page.getByText("Arc Testnet, block").waitFor();
-    await page.getByRole("link", { name: "Settings" }).click();
+    await page.goto(`${world.baseUrl}/settings`);
     await page.getByRole("button", { name: "Continue with a passkey" }).click();
     await devices.verifies(false);
     await page.getByRole("button", { name: /^Remove Chrome/ }).click();

@@ -2,6 +2,7 @@ import { Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import { KeyValues } from "../../components/Layout.tsx";
 import { type FieldToSign, fieldsToSign } from "../../lib/orders/to-sign.ts";
+import { useConnection } from "../../lib/wallet/connection.ts";
 import type { TypedData } from "../../lib/wire.ts";
 import { useNetworkOfChain } from "../info.ts";
 import styles from "./ToSign.module.css";
@@ -16,34 +17,42 @@ export function ToSign({
   isScrolled?: boolean;
 }): ReactNode {
   const network = useNetworkOfChain(Number(typedData.domain["chainId"]));
+  // A passkey shows nothing of an order.
+  const isPasskey = useConnection()?.wallet.kind === "passkey";
   return (
     <section
       className={styles.fields}
       data-scrolled={isScrolled || undefined}
-      aria-label="What your wallet shows"
+      aria-label={isPasskey ? "What your passkey signs" : "What your wallet shows"}
       tabIndex={isScrolled ? 0 : undefined}
     >
-      <Fields fields={fieldsToSign(typedData, network)} />
+      <Fields fields={fieldsToSign(typedData, network)} isRawShown={!isPasskey} />
     </section>
   );
 }
 
-const Fields = ({ fields }: { fields: FieldToSign[] }): ReactNode => (
+interface FieldsProps {
+  fields: FieldToSign[];
+  /** The wallet's own form of each value. */
+  isRawShown: boolean;
+}
+
+const Fields = ({ fields, isRawShown }: FieldsProps): ReactNode => (
   <KeyValues
     rows={fields.map((field) => [
       field.name,
       field.entries === undefined ? (
-        <Forms key={field.name} {...field} />
+        <Forms key={field.name} {...field} isRawShown={isRawShown} />
       ) : (
-        <Entries key={field.name} entries={field.entries} />
+        <Entries key={field.name} entries={field.entries} isRawShown={isRawShown} />
       ),
     ])}
   />
 );
 
-const Forms = ({ raw, plain }: FieldToSign): ReactNode =>
-  plain === undefined ? (
-    raw || "empty"
+const Forms = ({ raw, plain, isRawShown }: FieldToSign & { isRawShown: boolean }): ReactNode =>
+  plain === undefined || !isRawShown ? (
+    (plain ?? raw) || "empty"
   ) : (
     <>
       {plain}{" "}
@@ -53,11 +62,17 @@ const Forms = ({ raw, plain }: FieldToSign): ReactNode =>
     </>
   );
 
-const Entries = ({ entries }: { entries: FieldToSign[][] }): ReactNode =>
+const Entries = ({
+  entries,
+  isRawShown,
+}: {
+  entries: FieldToSign[][];
+  isRawShown: boolean;
+}): ReactNode =>
   entries.length === 0
     ? "none"
     : entries.map((fields, index) => (
         // The position is all that identifies an entry.
         // oxlint-disable-next-line react/no-array-index-key
-        <Fields key={index} fields={fields} />
+        <Fields key={index} fields={fields} isRawShown={isRawShown} />
       ));
