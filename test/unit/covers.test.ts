@@ -101,6 +101,7 @@ class World {
       return this.withdrawal;
     },
     findSecond: async () => this.second,
+    findPayouts: async () => [],
     findApproval: async (agentId, id) => {
       this.asked.push([agentId, id]);
       return this.approval;
