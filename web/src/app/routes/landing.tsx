@@ -41,7 +41,7 @@ export default function LandingScreen(): ReactNode {
               <Button component={Link} to="/agents" variant="filled" size="lg">
                 {info?.localWorld === true
                   ? "Try it with the demo wallet"
-                  : "Sign in with your wallet"}
+                  : "Sign in with a passkey or a wallet"}
               </Button>
               <Button component="a" href="/docs/" size="lg">
                 Read the documentation

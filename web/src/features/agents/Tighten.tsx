@@ -50,7 +50,7 @@ export function Tighten({ agent }: { agent: Agent }): ReactNode {
       pending="Pausing…"
       onLeave={leave}
     >
-      It cannot pay until you resume it with your wallet&rsquo;s signature. Nothing has changed yet.
+      It cannot pay until you resume it with your signature. Nothing has changed yet.
     </LinkAction>
   ) : (
     <LinkAction
@@ -62,7 +62,7 @@ export function Tighten({ agent }: { agent: Agent }): ReactNode {
       onLeave={leave}
     >
       It may now spend {formatUsdc(agent.dailyLimit)} USDC in 24 hours; this halves the limit.
-      Raising it again needs your wallet&rsquo;s signature. Nothing has changed yet.
+      Raising it again needs your signature. Nothing has changed yet.
     </LinkAction>
   );
 }

@@ -112,7 +112,7 @@ function Decide({ approval }: { approval: Approval }): ReactNode {
           <PendingButton
             variant="filled"
             disabled={refuse.isPending}
-            pending={allow.isPending && "Waiting for your wallet…"}
+            pending={allow.isPending && "Waiting for your signature…"}
             onClick={() => {
               refuse.reset();
               allow.mutate();

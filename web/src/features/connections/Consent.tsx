@@ -135,7 +135,7 @@ function Question({
         {deny.error && <ErrorNotice title="The program was not notified" error={deny.error} />}
         <Stack gap="sm">
           <Text span c="dimmed" size="sm">
-            Your wallet signs:{" "}
+            You sign:{" "}
             <Text span inherit c="bright">
               {consent.label}
             </Text>

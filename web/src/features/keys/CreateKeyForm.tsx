@@ -53,7 +53,7 @@ export function CreateKeyForm({ agent, onCreated, onCancel }: NewKeyProps): Reac
       />
       <NativeSelect label="Expires" value={days} onChange={setDays} data={LIFETIMES} />
       <Text c="dimmed" size="sm">
-        Your wallet signs the new key.
+        You sign the new key.
       </Text>
     </RequestForm>
   );

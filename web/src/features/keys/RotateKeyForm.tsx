@@ -40,7 +40,7 @@ export function RotateKeyForm({
       </p>
       <NativeSelect label="The old key ends" value={grace} onChange={setGrace} data={GRACES} />
       <Text c="dimmed" size="sm">
-        Your wallet signs the rotation.
+        You sign the rotation.
       </Text>
     </RequestForm>
   );

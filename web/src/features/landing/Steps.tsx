@@ -4,7 +4,7 @@ import styles from "./landing.module.css";
 const STEPS = [
   [
     "Create an agent",
-    "Sign in with your wallet. Set a daily limit, a limit per payment, and who may be paid. You get one API key.",
+    "Sign in with a passkey or a wallet. Set a daily limit, a limit per payment, and who may be paid. You get one API key.",
   ],
   [
     "Send it USDC",

@@ -21,7 +21,7 @@ export function MoveOwner({ owner, second }: { owner: string; second: string }):
           variant="filled"
           color="red"
           mutation={move}
-          pending="Waiting for your wallets…"
+          pending="Waiting for both signatures…"
         >
           Sign with both wallets and move
         </MutationButton>

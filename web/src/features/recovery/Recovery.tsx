@@ -89,7 +89,7 @@ function NameSecond({ owner, current }: { owner: string; current: string | null 
           <ErrorNotice title="The recovery wallet was not changed" error={name.error} />
         )}
         <Group>
-          <PendingButton type="submit" pending={name.isPending && "Waiting for your wallet…"}>
+          <PendingButton type="submit" pending={name.isPending && "Waiting for your signature…"}>
             Add recovery wallet
           </PendingButton>
           {current !== null && (

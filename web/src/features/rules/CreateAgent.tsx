@@ -76,7 +76,7 @@ export function CreateAgent({
               Create agent
             </PendingButton>
             <Text c="dimmed" size="sm">
-              Your wallet signs these rules. No money moves, and you can change every rule later.
+              You sign these rules. No money moves, and you can change every rule later.
             </Text>
           </Stack>
         </Section>

@@ -39,7 +39,7 @@ export function RaiseLimit({ agent, payment }: { agent: Agent; payment: Payment 
       <Stack gap="sm">
         <AmountInput
           label={`New ${name}`}
-          description={`The limit is ${formatUsdc(now)}. This payment needs at least ${formatUsdc(needed)}. Your wallet signs the change.`}
+          description={`The limit is ${formatUsdc(now)}. This payment needs at least ${formatUsdc(needed)}. You sign the change.`}
           value={amount}
           error={error}
           onChange={(next) => {

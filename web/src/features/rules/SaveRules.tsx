@@ -40,7 +40,7 @@ export function SaveRules(props: SaveRulesProps): ReactNode {
           {!isRefused && (
             <Text c="dimmed" size="sm">
               {isSigned
-                ? "These rules allow more than before, so your wallet must sign them."
+                ? "These rules allow more than before, so you must sign them."
                 : "Tighter limits apply immediately, without your wallet."}
             </Text>
           )}
@@ -76,7 +76,7 @@ export function SaveRules(props: SaveRulesProps): ReactNode {
               px="sm"
               variant="filled"
               disabled={isBroken}
-              pending={save.isPending && (isSigned ? "Sign in your wallet…" : "Saving…")}
+              pending={save.isPending && (isSigned ? "Waiting for your signature…" : "Saving…")}
               onClick={() => {
                 save.mutate(isOpen);
               }}

@@ -106,7 +106,7 @@ export class OrderMismatch extends Error {
         `${what}: ${after || "nothing"} instead of ${before || "nothing"}`,
     );
     super(
-      `The order from the service differs from your request${texts.length > 0 ? ` (${texts.join("; ")})` : ""}. Purser did not send it to your wallet.`,
+      `The order from the service differs from your request${texts.length > 0 ? ` (${texts.join("; ")})` : ""}. Purser did not ask you to sign it.`,
     );
   }
 }
