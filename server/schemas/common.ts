@@ -92,6 +92,10 @@ export const TypedDataTypes = Type.Record(
   Type.Array(Type.Object({ name: Type.String(), type: Type.String() })),
   { examples: [{ Withdraw: [{ name: "wallet", type: "address" }] }] },
 );
+/** Its values are texts for people, or the order's numbers, by the version in the domain. */
+export const TypedDataMessage = Type.Record(Type.String(), Type.Unknown(), {
+  description: "The order as the wallet shows it",
+});
 export const TypedDataDomain = Type.Object({
   name: Type.Literal("Purser"),
   version: Type.Unsafe<"2" | "3">({

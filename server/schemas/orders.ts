@@ -17,6 +17,7 @@ import {
   AddressOutput,
   TypedDataTypes,
   TypedDataDomain,
+  TypedDataMessage,
   DIGITS,
 } from "./common.ts";
 
@@ -115,7 +116,7 @@ const toSign = <T extends TProperties>(order: ReturnType<typeof Strict<T>>) => (
         types: TypedDataTypes,
         primaryType: Type.String(),
         domain: TypedDataDomain,
-        message: order,
+        message: TypedDataMessage,
       },
       { description: "Ready for `eth_signTypedData_v4`" },
     ),

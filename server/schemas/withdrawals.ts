@@ -15,6 +15,7 @@ import {
   AddressOutput,
   TypedDataTypes,
   TypedDataDomain,
+  TypedDataMessage,
   Timestamp,
 } from "./common.ts";
 
@@ -47,7 +48,7 @@ export const PreparedWithdrawal = Type.Object({
     types: TypedDataTypes,
     primaryType: Type.Literal("Withdraw"),
     domain: TypedDataDomain,
-    message: WithdrawalOrder,
+    message: TypedDataMessage,
   }),
   inChannels: Type.Optional(
     Type.Object(

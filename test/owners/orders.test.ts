@@ -1,4 +1,5 @@
 // Goal: an agent's rules are loosened only as its owner's wallet signed, once, despite crashes and races.
+import { REQUESTED_FORM, typedDataOf, type Orders } from "../../server/core/orders.ts";
 import t, { type Test } from "tap";
 import { encodeDeployData, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
@@ -279,11 +280,11 @@ t.test("an order is valid for its exact content, once, before its deadline", asy
 
   const timed = async (deadline: string) => {
     const answer = await send("PATCH", url, { dailyLimit: "20" });
-    const typed = answer.typedData as { message: object };
-    const message = { ...answer.order, deadline };
+    const order = { ...(answer.order as Orders["AgentPolicy"]), deadline };
+    const typedData = typedDataOf("AgentPolicy", order, chain.chainId, REQUESTED_FORM);
     return send("PATCH", url, {
       dailyLimit: "20",
-      authorization: await signed({ ...answer, order: message, typedData: { ...typed, message } }),
+      authorization: await signed({ ...answer, order, typedData }),
     });
   };
   const now = Math.floor(Date.now() / 1000);

@@ -3,7 +3,7 @@
 import t, { type Test } from "tap";
 import { getAddress, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
-import { orderDigest, REQUESTED_FORM } from "../../server/core/orders.ts";
+import { orderDigest, REQUESTED_FORM, typedDataOf } from "../../server/core/orders.ts";
 import { createPrisma } from "../../server/infra/db/prisma.ts";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
@@ -192,10 +192,9 @@ t.test("the recovery wallet withdraws to the owner's address and no other", asyn
     "its signature is not valid as the owner's",
   );
   const elsewhere = { ...prepared.order, to: wallet.address };
-  const signature = await wallet.signTypedData({
-    ...prepared.typedData,
-    message: elsewhere,
-  });
+  const signature = await wallet.signTypedData(
+    typedDataOf("Withdraw", elsewhere as never, chain.chainId, REQUESTED_FORM) as never,
+  );
   const stolen = await call(second, "POST", url, { order: elsewhere, signature });
   t.equal(codeOf(stolen), "second_wallet_only_tightens");
   const taken = await call(second, "POST", url, body);

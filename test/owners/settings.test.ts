@@ -10,8 +10,12 @@ import {
   PAYEE_FIELDS,
   type Field,
 } from "../../packages/rules/src/fields.ts";
-import { policyTypes } from "../../packages/rules/src/policy.ts";
-import { rulesOfPolicy, type AgentPolicyOrder } from "../../server/core/orders.ts";
+import {
+  REQUESTED_FORM,
+  rulesOfPolicy,
+  typedDataOf,
+  type AgentPolicyOrder,
+} from "../../server/core/orders.ts";
 import { coverOf } from "../../server/core/rules.ts";
 import { Custody } from "../../server/plugins/custody/custody.ts";
 import { vaultHere } from "../../server/plugins/custody/wiring.ts";
@@ -209,6 +213,7 @@ t.test("channels: none by default, more by a document of version 2, less at once
     allowlist: [{ address: payee, site, channelHeld: "2" }],
   };
   const asked = await callApi(app, owner, "POST", "/api/agents", body);
+  const { order } = asked.json<{ order: AgentPolicyOrder }>();
   t.match(asked.json(), {
     code: "owner_signature_required",
     order: {
@@ -218,7 +223,7 @@ t.test("channels: none by default, more by a document of version 2, less at once
       payees: [{ channelHeld: "2000000" }],
     },
     typedData: {
-      types: { AgentPolicy: policyTypes(2).AgentPolicy, Payee: policyTypes(2).Payee },
+      types: typedDataOf("AgentPolicy", order, 1, REQUESTED_FORM).types,
     },
   });
   const agent = await createAgent(service, owner, body);

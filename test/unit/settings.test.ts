@@ -152,11 +152,8 @@ t.test("a policy of version 1 that was signed before there were versions", async
   const { digest, rulesDigest: sealed, signature, owner } = signedBefore;
   const order = readOrder("AgentPolicy", signedBefore.order as AgentPolicyOrder);
   if (!order) throw new Error("not read");
-  t.equal(orderDigest("AgentPolicy", order, CHAIN_ID, REQUESTED_FORM), digest);
-  t.equal(
-    hashTypedData(typedDataOf("AgentPolicy", order, CHAIN_ID, REQUESTED_FORM) as never),
-    digest,
-  );
+  t.equal(orderDigest("AgentPolicy", order, CHAIN_ID, "numbers"), digest);
+  t.equal(hashTypedData(typedDataOf("AgentPolicy", order, CHAIN_ID, "numbers") as never), digest);
   t.equal(await recoverAddress({ hash: digest as Hex, signature: signature as Hex }), owner);
   t.equal(rulesDigest({ ...rulesOfPolicy(order), status: "active" }), sealed);
 });

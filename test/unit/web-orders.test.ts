@@ -177,7 +177,7 @@ t.test("a withdrawal to another address, or of another amount, is not signed", a
   const typed = withdrawalToSign(order, wanted, NETWORK);
   t.equal(hashTypedData(typed as never), orderDigest("Withdraw", order, CHAIN_ID, REQUESTED_FORM));
   const max = withdrawalToSign(order, { ...wanted, amount: "max" }, NETWORK);
-  t.equal(max.message.amount, "1500000", "the amount that the review shows");
+  t.equal(hashTypedData(max as never), hashTypedData(typed as never), "all that there is");
   const changes = [
     { to: other },
     { wallet: other },
@@ -243,7 +243,7 @@ t.test("the review explains every raw field of the document that is signed", asy
   const review = (asset: string) =>
     lines(
       fieldsToSign(
-        typedDataOf("Withdraw", { ...withdrawal, asset }, CHAIN_ID, REQUESTED_FORM) as never,
+        typedDataOf("Withdraw", { ...withdrawal, asset }, CHAIN_ID, "numbers") as never,
         NETWORK as never,
       ),
     );

@@ -11,7 +11,14 @@ import { injectWallet } from "./injected-wallet.ts";
 import { picture } from "./pictures.ts";
 import { scriptedSeller } from "../x402-client/scripted-seller.ts";
 import { formatUsdc } from "../../web/src/lib/money.ts";
-import { asAgent, confirmWithDemoWallet, DEMO_OWNER, signInAsSecond, webWorld } from "./world.ts";
+import {
+  asAgent,
+  confirmWithDemoWallet,
+  DEMO_OWNER,
+  inWallet,
+  signInAsSecond,
+  webWorld,
+} from "./world.ts";
 
 const PAYEE = testAccount(50);
 const STRANGER = testAccount(51);
@@ -227,7 +234,7 @@ t.test("the whole story", async (t) => {
     const dialog = other.getByRole("dialog");
     await dialog.getByText("You declined in your wallet. Nothing was signed").waitFor();
     await dialog.getByText("50.00 USDC", { exact: true }).waitFor();
-    await dialog.getByText("500.00 USDC (your wallet shows 500000000)").waitFor();
+    await inWallet(dialog, "500.00 USDC", "500000000").waitFor();
     await dialog.getByRole("button", { name: "Cancel" }).click();
     await other.getByText("You did not sign. Nothing was changed.").waitFor();
     t.equal(await other.getByLabel("Daily limit").inputValue(), "500", "the input is kept");

@@ -1,7 +1,8 @@
 // A local service (demo wallet, faucet, half-second blocks), opened in a browser.
-import type { Browser, Page } from "playwright-core";
+import type { Browser, Locator, Page } from "playwright-core";
 import type { Test } from "tap";
 import { launchBrowser, openPage, type PageOptions, type WatchedPage } from "../helpers/browser.ts";
+import { REQUESTED_FORM } from "../../packages/rules/src/orders.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 
@@ -90,3 +91,11 @@ export async function asAgent(
   });
   return { status: response.status, body: (await response.json()) as Record<string, unknown> };
 }
+
+/** A value in the review of what the wallet shows: as the page writes it, and as the wallet does if that differs. */
+export const inWallet = (dialog: Locator, plain: string, raw: string): Locator =>
+  dialog
+    .getByRole("region", { name: "What your wallet shows" })
+    .getByText(REQUESTED_FORM === "readable" ? plain : `${plain} (your wallet shows ${raw})`, {
+      exact: true,
+    });
