@@ -64,7 +64,12 @@ const Options = Type.Record(Type.String(), Type.Unknown(), {
 });
 export const PasskeyOptions = Type.Object({ nonce: Nonce.properties.nonce, options: Options });
 
-const nonce = Type.String({ minLength: 8, maxLength: 128, description: "Of the options" });
+const nonce = Type.String({
+  minLength: 8,
+  maxLength: 128,
+  description: "Of the options",
+  examples: ["mYx0Jr3ZbqT9cWvE"],
+});
 const PasskeyName = Type.String({
   minLength: 1,
   maxLength: 60,

@@ -256,8 +256,10 @@ t.test("an owner with a wallet adds a passkey, and signs with either", async (t)
     await page.getByText("Arc Testnet, block").waitFor();
     await page.goto(`${world.baseUrl}/settings`);
     await page.getByRole("button", { name: "Continue with a passkey" }).click();
+    const remove = page.getByRole("button", { name: /^Remove Chrome/ });
+    await remove.waitFor();
     await devices.verifies(false);
-    await page.getByRole("button", { name: /^Remove Chrome/ }).click();
+    await remove.click();
     const dialog = page.getByRole("dialog");
     await dialog.getByRole("button", { name: "Use the wallet instead" }).click();
     const before = wallet.windows();

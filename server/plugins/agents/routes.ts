@@ -17,6 +17,7 @@ import {
 } from "../../schemas/agents.ts";
 import { AuditPage } from "../../schemas/audit.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
+import { ApiError } from "../../errors.ts";
 import { policyRefusals } from "../../schemas/orders.ts";
 import { OwnerBalance, OwnerBalanceQuery } from "../../schemas/owners.ts";
 import { acceptEmptyJson } from "../http/index.ts";
@@ -24,6 +25,7 @@ import { archiveAgent, createAgent, editAgent } from "./agents.ts";
 import { addToAllowlist, removeAllowed, replaceAllowlist } from "./allowlist.ts";
 import { viewEntry as viewAuditEntry } from "../audit/index.ts";
 import { listAudit } from "../audit/store.ts";
+import { signsWith } from "../owners/store.ts";
 import { listAgents, ownAgent } from "./store.ts";
 import { ownerCall } from "./change.ts";
 import { refuseField } from "./rules.ts";
@@ -237,7 +239,7 @@ export const balanceRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.get(
     "/api/owner/balance",
     {
-      config: { auth: "owner", errors: ["chain_unavailable"] },
+      config: { auth: "owner", errors: ["chain_unavailable", "conflict"] },
       schema: {
         tags: ["owners: session"],
         operationId: "getOwnerBalance",
@@ -247,6 +249,9 @@ export const balanceRoutes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async ({ owner, query }, reply) => {
+      // Nobody may take the name of such an owner for an address.
+      if (signsWith(owner.chainId) === "passkeys")
+        throw new ApiError("conflict", { detail: "Your account has passkeys and no wallet." });
       const chain =
         query.network === undefined ? app.chains.default : app.chains.byNetwork(query.network);
       if (!chain) throw refuseField("validation_failed", "query.network", "is not configured here");

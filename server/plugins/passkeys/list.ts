@@ -12,6 +12,7 @@ import { freshNonce } from "../owners/sign-in.ts";
 import { lockOwner } from "../recovery/store.ts";
 import type { OwnerCall } from "./call.ts";
 import type { SignInDeps } from "./sign-in.ts";
+import { readName } from "./name.ts";
 import {
   deleteOldOffers,
   insertPasskey,
@@ -29,6 +30,7 @@ export async function offerPasskey(
   body: Static<typeof NewPasskeyBody>,
   { prisma, places, host }: SignInDeps,
 ): Promise<void> {
+  const name = readName(body.name);
   await freshNonce(prisma, body.nonce);
   const text = challengeText("create", host, body.nonce);
   const made = await readNewPasskey(places, text, body.credential);
@@ -40,7 +42,7 @@ export async function offerPasskey(
       throw new ApiError("conflict", {
         detail: `An owner has at most ${MAX_PASSKEYS} passkeys. Remove one first.`,
       });
-    await insertPasskey(tx, made, { ownerId: owner.id, name: body.name, status: "offered" });
+    await insertPasskey(tx, made, { ownerId: owner.id, name, status: "offered" });
   });
 }
 

@@ -13,6 +13,7 @@ import type { Assertion, NewCredential } from "../../schemas/passkeys.ts";
 import { countPasskeyUse } from "../orders/store.ts";
 import { freshNonce, noteRefusal, openSession, refused, type Caller } from "../owners/sign-in.ts";
 import { ensureOwner } from "../owners/store.ts";
+import { readName } from "./name.ts";
 import { insertPasskey } from "./store.ts";
 import { challengeText, readNewPasskey } from "./webauthn.ts";
 
@@ -34,13 +35,14 @@ export async function signUp(
   body: { nonce: string; name: string; credential: NewCredential },
   { prisma, places, host }: SignInDeps,
 ): Promise<SignedIn> {
+  const name = readName(body.name);
   await freshNonce(prisma, body.nonce);
   const text = challengeText("create", host, body.nonce);
   const made = await readNewPasskey(places, text, body.credential);
   const address = addressOfPasskey(made.key);
   const token = await prisma.$transaction(async (tx) => {
     const ownerId = await ensureOwner(tx, address, PASSKEYS_CHAIN);
-    await insertPasskey(tx, made, { ownerId, name: body.name, status: "active" });
+    await insertPasskey(tx, made, { ownerId, name, status: "active" });
     const action = "owner.created";
     return openSession(tx, by, { ownerId, actor: address, action, passkeyId: made.id });
   });
@@ -71,11 +73,10 @@ export async function signInWithPasskey(
   }
   const address = row.owner.address as Address;
   const token = await prisma.$transaction(async (tx) => {
-    // Read again under the row's lock: it may have been removed meanwhile, or have signed again.
-    const counted = await countPasskeyUse(tx, row.ownerId, signedBy);
+    if (!(await countPasskeyUse(tx, row.ownerId, signedBy))) return undefined;
+    // Read again under the row's lock: it may have been removed meanwhile.
     const now = await tx.passkey.findUnique({ where: { id: row.id }, select: { status: true } });
-    if (!counted || now?.status !== "active")
-      throw refused(counted ? WHY.removed : WHY.countedBack);
+    if (now?.status !== "active") throw refused(WHY.removed);
     return openSession(tx, by, {
       ownerId: row.ownerId,
       actor: address,
@@ -90,6 +91,10 @@ export async function signInWithPasskey(
       },
     });
   });
+  if (token === undefined) {
+    await noteRefusal(prisma, [row.ownerId], by);
+    throw refused(WHY.countedBack);
+  }
   return { address, token };
 }
 

@@ -56,7 +56,7 @@ export function PasskeySignIn({ isRenewal }: { isRenewal: boolean }): ReactNode 
         >
           <Stack gap="sm">
             <TextInput
-              label="New here? Name your passkey"
+              label="New here? What to call your passkey"
               description="It opens with your fingerprint, face or PIN. No wallet, e-mail or password."
               maxLength={60}
               value={name}
