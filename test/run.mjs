@@ -11,6 +11,7 @@
 // The small files of a folder share a process. The first lines of a file may change that:
 //   // Tier: full (why).      not in the default tier; when named by its path, all of it runs
 //   // Own process (why).     does not share its process with another file
+//   // Limit: 90 minutes.     may take longer than five minutes
 //   // Runs alone (why).      runs after all the others, with no other process beside it
 import { spawn } from "node:child_process";
 import { readdirSync } from "node:fs";
@@ -30,6 +31,7 @@ import {
   childScripts,
   isFullTier,
   isUnit,
+  limitSecondsOf,
   processesFor,
   saveTimes,
   testFiles,
@@ -92,8 +94,7 @@ async function main(args) {
     const env = {
       ...process.env,
       ...world,
-      TAP_TIMEOUT: "3600", // The limit of a whole process; a file has its own.
-      PURSER_TEST_FILE_LIMIT_MS: String(FILE_LIMIT_SECONDS * 1000),
+      TAP_TIMEOUT: "36000", // Of a whole process; each file has its own limit.
       PURSER_TEST_TIER: isDefaultTier ? "default" : (process.env.TEST_TIER ?? "full"),
     };
     await runFiles(files, env);
@@ -160,7 +161,10 @@ async function runFiles(files, env) {
 async function runProcess(files, compiled, env) {
   const { reportTap } = await import("./runner/report.mjs");
   const program = join("test", "runner", "run-files.mjs");
-  const named = JSON.stringify(files.map((file) => [file, join(ROOT, compiled(file))]));
+  const limits = files.map((file) => limitSecondsOf(file, FILE_LIMIT_SECONDS));
+  const named = JSON.stringify(
+    files.map((file, index) => [file, join(ROOT, compiled(file)), limits[index]]),
+  );
   const reported = new Set();
   const ended = (file, isOk, took) => {
     reported.add(file);
@@ -171,7 +175,7 @@ async function runProcess(files, compiled, env) {
   const processEnv = { ...env, PURSER_TEST_FILES: named };
   const code = await run(process.execPath, ["--enable-source-maps", program], processEnv, {
     read: async (tap) => void (failed = await reportTap(tap, totals, ended)),
-    limitSeconds: FILE_LIMIT_SECONDS * files.length + 30,
+    limitSeconds: limits.reduce((sum, seconds) => sum + seconds, 30),
   });
   if (interrupted.signal.aborted) return;
   // The process failed as a whole, or ended without a result for some of its files.

@@ -38,6 +38,12 @@ export const isFullTier = (file) => /^\/\/ Tier: full \(/m.test(headOf(file));
 const runsAlone = (file) => /^\/\/ Runs alone\b/m.test(headOf(file));
 const hasOwnProcess = (file) => runsAlone(file) || /^\/\/ Own process\b/m.test(headOf(file));
 
+/** How long a file may take; most need no line about it. */
+export const limitSecondsOf = (file, usual) => {
+  const [, minutes] = /^\/\/ Limit: ([0-9]+) minutes\b/m.exec(headOf(file)) ?? [];
+  return Math.max(usual, Number(minutes ?? 0) * 60);
+};
+
 function headOf(file) {
   return readFileSync(join(ROOT, file), "utf8").slice(0, 2000);
 }

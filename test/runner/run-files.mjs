@@ -3,12 +3,11 @@
 import t from "tap";
 import { leftBehind } from "./left-behind.mjs";
 
-const timeout = Number(process.env.PURSER_TEST_FILE_LIMIT_MS);
-/** Pairs of a file's name and the path of its compiled form. */
+/** Each file's name, the path of its compiled form, and how long it may take. */
 const files = JSON.parse(process.env.PURSER_TEST_FILES);
 
-for (const [file, compiled] of files) {
-  t.test(file, { timeout }, async (t) => {
+for (const [file, compiled, limitSeconds] of files) {
+  t.test(file, { timeout: limitSeconds * 1000 }, async (t) => {
     // The `t` of `import t from "tap"` in this file: test/runner/compile.mjs.
     globalThis.testOfThisFile = t;
     await import(compiled);
