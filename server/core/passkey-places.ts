@@ -1,5 +1,5 @@
 /** Where owners' passkeys sign, from the configuration. */
-import { isIP } from "node:net";
+import ipaddr from "ipaddr.js";
 import { isLoopbackHost } from "./client-address.ts";
 import type { PasskeyPlaces } from "./passkeys.ts";
 
@@ -11,4 +11,4 @@ export function passkeyPlaces(publicUrl: string, domain?: string): PasskeyPlaces
   return { domain: domain ?? url.hostname, origins: new Set([url.origin]) };
 }
 
-const isIpAddress = (host: string): boolean => isIP(host.replaceAll(/^\[|\]$/g, "")) !== 0;
+const isIpAddress = (host: string): boolean => ipaddr.isValid(host.replaceAll(/^\[|\]$/g, ""));

@@ -28,7 +28,7 @@ const byKey: Owner = { address: first.address, chainId: PASSKEYS_CHAIN };
 const byWallet: Owner = { address: walletAddress, chainId: 0 };
 type Signer = Pick<TestPasskey, "signTypedData">;
 
-const entry = (owner: Owner, action: string, over: Partial<EntryBody>): Partial<EntryBody> => ({
+const entryOf = (owner: Owner, action: string, over: Partial<EntryBody>): Partial<EntryBody> => ({
   at: AT,
   ownerId: "own_1",
   owner: owner.address,
@@ -52,8 +52,8 @@ async function ordered<K extends OrderKind>(
 ): Promise<Partial<EntryBody>> {
   const whole = { ...order, nonce: toHex(randomBytes(32)), deadline } as Orders[K];
   const typedData = typedDataOf(kind, whole, CHAIN_ID, "numbers");
-  const signature = await by.signTypedData(typedData as never);
-  return entry(owner, action, {
+  const signature = await by.signTypedData(typedData);
+  return entryOf(owner, action, {
     ...(over.agentId && { agentId: over.agentId }),
     after: { nonce: whole.nonce, ...over.after },
     proof: {
@@ -87,18 +87,17 @@ function signIn(owner: Owner, by: TestPasskey, message: string): Partial<EntryBo
   const signature = by.signHash(hashMessage(message));
   const { address: signer, chainId } = owner;
   const proof = { kind: "message" as const, message, signer, chainId, signature };
-  return entry(owner, "session.created", { proof });
+  return entryOf(owner, "session.created", { proof });
 }
 const TEXT = "Sign in to Purser at purser.example.com with a passkey.\n\nNonce: abc123";
 
 async function verdict(...entries: (Partial<EntryBody> | Promise<Partial<EntryBody>>)[]) {
-  const bodies = await Promise.all(entries);
-  const rows: ChainRow[] = bodies.map((body, index) => ({
-    seq: index + 1,
-    prevHash: "",
-    hash: "",
-    body: JSON.stringify({ id: `aud_${index}`, ...body, seq: index + 1 }),
-  }));
+  const rows: ChainRow[] = [];
+  for (const entry of entries) {
+    const seq = rows.length + 1;
+    const body = JSON.stringify({ id: `aud_${seq}`, ...(await entry), seq });
+    rows.push({ seq, prevHash: "", hash: "", body });
+  }
   const found = await verifyChain(rehash(rows, 0));
   return found.ok ? "ok" : `${found.seq}: ${found.why}`;
 }
