@@ -12,7 +12,9 @@ import { ArchivedAgents } from "../../features/agents/ArchivedAgents.tsx";
 import { GasLine } from "../../features/agents/GasLine.tsx";
 import { LedgerLine } from "../../features/agents/LedgerLine.tsx";
 import { Totals } from "../../features/agents/Totals.tsx";
+import { TemplateLinks } from "../../features/rules/TemplateChoice.tsx";
 import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
+import { FirstSteps } from "../FirstSteps.tsx";
 
 export default function AgentsScreen(): ReactNode {
   const agents = useInfiniteQuery(agentsQuery());
@@ -39,11 +41,15 @@ export default function AgentsScreen(): ReactNode {
             title="No agents yet"
             description="An agent is a wallet with rules: how much it may spend in 24 hours, how much per payment, and which payees it may pay. Creating one takes a minute and moves no money."
           >
+            <OwnerOnly>
+              <TemplateLinks />
+            </OwnerOnly>
             {create}
           </EmptyState>
         )}
         {agents.data && agents.data.length > 0 && (
           <>
+            <FirstSteps />
             <Totals />
             <LedgerLine />
             <GasLine />
