@@ -95,7 +95,9 @@ function StepsOf({ agentId, done }: { agentId: string; done: FirstStepsWire["ste
         {
           title: "Name a recovery wallet",
           isDone: done.recovery,
-          action: !done.recovery && <To page="/settings">Settings</To>,
+          action: !done.recovery && (
+            <To page="/settings">Choose a wallet that can stop your agents</To>
+          ),
         },
       ]}
     />

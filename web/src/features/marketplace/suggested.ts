@@ -31,12 +31,13 @@ export function payeesOf(listings: readonly Listing[], network: string) {
     sellers.set(seller, [...(sellers.get(seller) ?? []), listing]);
   }
   return [...sellers.values()].map((sold) => {
-    const [cheapest] = sold.toSorted(byPrice) as [Listing];
+    const cheapestFirst = sold.toSorted(byPrice);
+    const [cheapest] = cheapestFirst as [Listing];
     const [dearest] = sold.toSorted(byCeiling) as [Listing];
     return {
       address: cheapest.payTo,
       site: new URL(cheapest.url).origin,
-      names: sold.map(({ thirdParty }) => thirdParty.name),
+      names: cheapestFirst.map(({ thirdParty }) => thirdParty.name),
       lowest: cheapest.price,
       highest: dearest.maxPrice,
       uses: sold.reduce((sum, { uses }) => sum + uses, 0),

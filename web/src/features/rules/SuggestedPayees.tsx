@@ -22,18 +22,19 @@ export function SuggestedPayees({ suggested, value, onChange }: SuggestedPayeesP
   return (
     <div role="group" aria-label="Suggested payees" className={styles.root}>
       <Text c="dimmed" size="sm">
-        Suggested: sellers of the marketplace that respond and were paid before. Purser does not
-        check what they sell. Names are the sellers&rsquo; own.
+        Suggested from the marketplace: sellers that respond and were paid through this service.
+        Purser does not check what they sell; quoted words are theirs.
       </Text>
       <ul className={styles.list}>
         {suggested.map((payee) => {
           const isListed = value.some((entry) => isSamePayee(entry, payee));
+          const key = `${payee.address} ${payee.site}`;
           return (
-            <li key={`${payee.address} ${payee.site}`}>
+            <li key={key}>
               <Checkbox
                 checked={isListed}
                 label={new URL(payee.site).host}
-                description={<About payee={payee} />}
+                aria-describedby={key}
                 onChange={() => {
                   onChange(
                     isListed
@@ -42,6 +43,7 @@ export function SuggestedPayees({ suggested, value, onChange }: SuggestedPayeesP
                   );
                 }}
               />
+              <About id={key} payee={payee} />
             </li>
           );
         })}
@@ -50,11 +52,11 @@ export function SuggestedPayees({ suggested, value, onChange }: SuggestedPayeesP
   );
 }
 
-function About({ payee }: { payee: SuggestedPayee }): ReactNode {
-  const { names, lowest, highest, uses, address } = payee;
+function About({ id, payee }: { id: string; payee: SuggestedPayee }): ReactNode {
+  const { names, lowest, highest, address } = payee;
   const more = names.length - MOST_NAMES;
   return (
-    <span className={styles.about}>
+    <p id={id} className={styles.about}>
       <q>{names.slice(0, MOST_NAMES).join(", ")}</q>
       {more > 0 && ` and ${more} more`}. <Money amount={lowest} />
       {lowest !== highest && (
@@ -63,8 +65,15 @@ function About({ payee }: { payee: SuggestedPayee }): ReactNode {
           to <Money amount={highest} />
         </>
       )}{" "}
-      a call, which becomes its limit per payment. {plural(uses, "paid fetch", "paid fetches")}{" "}
-      here. <Address value={address} copy={false} />
-    </span>
+      a call. {proofOf(payee)} A tick allows <Address value={address} copy={false} /> at this site,
+      up to <Money amount={highest} /> per payment.
+    </p>
   );
+}
+
+function proofOf({ isOwn, uses }: SuggestedPayee): string {
+  if (isOwn) return "Sold by this service.";
+  return uses === 0
+    ? "Paid through this service."
+    : `Paid by agents here ${plural(uses, "time", "times")}.`;
 }
