@@ -14,7 +14,7 @@ const MOST = { presses: 8, fields: 2 };
 export const NEW_OWNER = testAccount(57);
 
 /** Counts in the page what a person does there, whichever way the test finds the elements. */
-const countActions = (page: Page): Promise<void> =>
+const countActions = (page: Page): Promise<unknown> =>
   page.addInitScript(() => {
     const counts = { presses: 0, fields: new Set<unknown>() };
     Object.assign(globalThis, { counts });
