@@ -10,7 +10,8 @@ import { fetchPaid } from "../../lib/snippets.ts";
 import type { Agent, Listing } from "../../lib/wire.ts";
 import { useExplorer, useInfo } from "../../shared/info.ts";
 import { tryListing } from "./api.ts";
-import { firstToBuy, suggestedQuery } from "./suggested.ts";
+import { firstToBuy } from "./seller-payees.ts";
+import { suggestedQuery } from "./suggested.ts";
 import { Receipt } from "./TrialAnswers.tsx";
 
 interface FirstCallProps {
