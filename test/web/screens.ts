@@ -47,6 +47,11 @@ export const PUBLIC_SCREENS: Screen[] = [
 export const NEW_OWNER_SCREENS: Screen[] = [
   { name: "agents-none", path: "/agents", ready: "No agents yet" },
   {
+    name: "agent-new-template",
+    path: "/agents/new?template=data",
+    ready: "Data buyer can spend",
+  },
+  {
     name: "agent-created-steps",
     path: "/agents/new?template=shop",
     ready: "Shop assistant pays nothing by itself",
@@ -127,11 +132,6 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       ready: "Sign and refund",
     },
     { name: "agent-new", path: "/agents/new", ready: "Create agent" },
-    {
-      name: "agent-new-template",
-      path: "/agents/new?template=data",
-      ready: "Data buyer can spend",
-    },
     {
       name: "agent-new-errors",
       path: "/agents/new",

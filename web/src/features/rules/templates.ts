@@ -17,7 +17,7 @@ export const TEMPLATES: readonly Template[] = [
   {
     id: "research",
     title: "Research agent",
-    lead: "Reads many cheap pages. Small amounts, few payments.",
+    lead: "Buys cheap pages: at most 0.10 USDC each and 2 USDC a day.",
     name: "Research agent",
     settings: { dailyLimit: "2", perPaymentLimit: "0.1", paymentsPerHour: "60", fetch: "any" },
     withOwnSellers: true,
@@ -25,7 +25,7 @@ export const TEMPLATES: readonly Template[] = [
   {
     id: "data",
     title: "Data buyer",
-    lead: "Buys larger data sets, and may keep payment channels open.",
+    lead: "Buys data for up to 5 USDC each, also through payment channels.",
     name: "Data buyer",
     settings: {
       dailyLimit: "25",
