@@ -1,4 +1,4 @@
-import { Anchor, Button, Group, Text } from "@mantine/core";
+import { Button, Group, Text } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Link } from "react-router";
@@ -105,9 +105,9 @@ function StepsOf({ agentId, done }: { agentId: string; done: FirstStepsWire["ste
 }
 
 const To = ({ page, children }: { page: string; children: ReactNode }): ReactNode => (
-  <Anchor component={Link} to={page} size="sm">
-    {children}
-  </Anchor>
+  <Text span size="sm">
+    <Link to={page}>{children}</Link>
+  </Text>
 );
 
 function Fund({ agent }: { agent: Agent }): ReactNode {
