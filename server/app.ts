@@ -36,6 +36,7 @@ import withdrawals from "./plugins/withdrawals/index.ts";
 import activity from "./plugins/activity/index.ts";
 import notifications from "./plugins/notifications/index.ts";
 import facilitator from "./plugins/facilitator/index.ts";
+import firstSteps from "./plugins/first-steps/index.ts";
 import merchants from "./plugins/merchants/index.ts";
 import listings from "./plugins/listings/index.ts";
 import x402Client from "./plugins/x402-client/index.ts";
@@ -94,6 +95,7 @@ const MODULES = [
   withdrawals,
   activity,
   notifications,
+  firstSteps,
   facilitator,
   channels,
   merchants,

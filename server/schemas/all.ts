@@ -9,6 +9,7 @@ export * from "./channels.ts";
 export * from "./common.ts";
 export * from "./email.ts";
 export * from "./facilitator.ts";
+export * from "./first-steps.ts";
 export * from "./fetches.ts";
 export * from "./listings.ts";
 export * from "./local.ts";

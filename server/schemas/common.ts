@@ -93,7 +93,9 @@ export const TypedDataTypes = Type.Record(
   { examples: [{ Withdraw: [{ name: "wallet", type: "address" }] }] },
 );
 /** Its values are texts for people, or the order's numbers, by the version in the domain. */
-export const TypedDataMessage = Type.Record(Type.String(), Type.Unknown(), {
+export const TypedDataMessage = Type.Unsafe<object>({
+  type: "object",
+  additionalProperties: true,
   description: "The order as the wallet shows it",
 });
 export const TypedDataDomain = Type.Object({

@@ -92,6 +92,7 @@ export const ListingSummary = Type.Object({
 });
 export type ListingSummary = Static<typeof ListingSummary>;
 export const ListingPage = Page(ListingSummary);
+export const SuggestedListings = Type.Object({ items: Type.Array(Listing) });
 export const ListingQuery = Strict({
   search: Type.Optional(Type.String({ maxLength: 200 })),
   category: Type.Optional(Type.String({ maxLength: 40 })),

@@ -8,7 +8,7 @@ const PushTypes = Type.Array(OneOf(URGENT_TYPES), {
   maxItems: 40,
   uniqueItems: true,
   description:
-    "The events that are pushed. Without it: those that need a decision, or that a thief would cause. `agent.limit_reached` at 100 % and `session.created` from a new device",
+    "The events that are pushed. A device added without it gets those that need a decision, or that a thief would cause. `agent.limit_reached` at 100 % and `session.created` from a new device",
   examples: [["approval.requested", "key.created"]],
 });
 const DeviceLabel = Type.String({
@@ -76,6 +76,7 @@ export const NewPushDeviceBody = Strict({
   label: Type.Optional(DeviceLabel),
   types: Type.Optional(PushTypes),
 });
+export const PushDeviceChanges = Strict({ types: PushTypes });
 export const OnePushDevice = Type.Object({ device: PushDevice });
 export const PushTest = Type.Object({
   delivered: Type.Boolean({ description: "Whether the push service took the message" }),

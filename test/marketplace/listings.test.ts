@@ -84,8 +84,21 @@ t.test("the life of a listing", async (t) => {
       priceCeilingAtomic: 5000n,
       status: "active",
     });
+    const suggested = async () => {
+      const { items } = (await send<Page>(app, "GET", "/api/listings/suggested")).body;
+      return items.map((one) => one.id);
+    };
+    t.notOk((await suggested()).includes(id), "nobody paid it yet");
     await app.listingRegistry.countUse(id);
     t.equal((await send<ListingWire>(app, "GET", `/api/listings/${id}`)).body.uses, 1);
+    t.equal((await suggested())[0], id, "paid, so it is suggested, and the most used first");
+    for (const status of ["failing", "paused"]) {
+      const set = `UPDATE listings SET status = $2, flag = CASE WHEN $2 = 'failing' THEN 'upstream_timeout' END
+                    WHERE id = $1`;
+      await service.database.pool.query(set, [id, status]);
+      t.notOk((await suggested()).includes(id), `not while it is ${status}`);
+      await service.database.pool.query(set, [id, "active"]);
+    }
     await t.rejects(app.listingRegistry.forFetch("lst_none"), { code: "not_found" });
   });
 

@@ -6,7 +6,9 @@ import { MOST_PER_MINUTE, planPush, summaryOf } from "../../server/plugins/notif
 import { deleteOldRows } from "../../server/infra/retention.ts";
 import { testApp } from "../helpers/app.ts";
 import { callApi } from "../helpers/call.ts";
-import { createAgent, signIn, type SignedInOwner } from "../helpers/owner.ts";
+import { createAgent, nameRecoveryWallet, signIn, type SignedInOwner } from "../helpers/owner.ts";
+import { testAccount } from "../helpers/chain.ts";
+import { URGENT_BY_DEFAULT } from "../../server/schemas/email.ts";
 import { until } from "../helpers/until.ts";
 import { newBrowser, readVapid, type Browser } from "./push-receiver.ts";
 import { startTarget, type Json, type Received } from "./world.ts";
@@ -254,6 +256,61 @@ t.test("a device belongs to the owner who is signed in there, and to nobody else
   t.same((await pool.query("SELECT 1 FROM push_waiting WHERE owner_id = $1", [ownerId])).rows, []);
 });
 
+t.test(
+  "each device gets the events chosen for it, also after the next sign-in there",
+  async (t) => {
+    const { owner, ownerId, browser, id } = await device();
+    const other = newSubscription();
+    t.equal((await add(owner, other)).statusCode, 201);
+    const url = `/api/notifications/push/${id}`;
+    const choose = (types: string[], by = owner) => callApi(app, by, "PATCH", url, { types });
+    t.same((await devices(owner)).at(-1)?.["types"], URGENT_BY_DEFAULT);
+    t.match((await choose(["approval.requested", "nothing.known"])).json(), {
+      code: "validation_failed",
+    });
+    for (const types of [[], ["payment.settled"], ["agent.funded", "agent.funded"]])
+      t.equal((await choose(types)).statusCode, 422, JSON.stringify(types));
+    t.equal((await choose(["agent.funded"], await signIn(ctx))).statusCode, 404);
+    t.same(
+      (await devices(owner)).at(-1)?.["types"],
+      URGENT_BY_DEFAULT,
+      "a refusal changes nothing",
+    );
+
+    t.match((await choose(["agent.funded"])).json(), { device: { id, types: ["agent.funded"] } });
+    await notify(ownerId, "key.created");
+    t.equal(await waiting(id), 0, "what it does not want");
+    await until(() => messages(other).length === 1);
+    await notify(ownerId, "agent.funded");
+    await until(() => messages(browser).length === 1);
+    t.equal(messages(other).length, 1, "the other device keeps its own choice");
+    t.match((await add(owner, browser)).json(), { device: { id, types: ["agent.funded"] } });
+    const { rows } = await pool.query(
+      `SELECT body::jsonb -> 'before' AS before, body::jsonb -> 'after' AS after FROM audit_log
+      WHERE owner_id = $1 AND body::jsonb ->> 'action' = 'push.changed'`,
+      [ownerId],
+    );
+    t.match(rows, [
+      { before: { deviceId: id, types: URGENT_BY_DEFAULT }, after: { types: ["agent.funded"] } },
+    ]);
+    t.equal(rows.length, 1);
+  },
+);
+
+t.test("the recovery wallet removes a device, and cannot silence or add one", async (t) => {
+  const { owner, id } = await device();
+  const wallet = testAccount(58);
+  await nameRecoveryWallet(app, owner, wallet);
+  const second = await signIn(ctx, wallet, owner.account.address);
+  const url = `/api/notifications/push/${id}`;
+  const tightens = { code: "second_wallet_only_tightens" };
+  const silence = await callApi(app, second, "PATCH", url, { types: ["agent.funded"] });
+  t.match(silence.json(), tightens);
+  t.match((await add(second, newSubscription())).json(), tightens);
+  t.equal((await callApi(app, second, "DELETE", url)).statusCode, 200);
+  t.same(await devices(owner), []);
+});
+
 t.test("removed by its owner, it gets nothing more", async (t) => {
   const { owner, ownerId, id } = await device();
   t.equal((await callApi(app, owner, "DELETE", `/api/notifications/push/${id}`)).statusCode, 200);
@@ -309,14 +366,18 @@ t.test("messages for a device that cannot be reached are forgotten after a day",
   await notify(ownerId, "key.created");
   await until(
     async () =>
-      (await pool.query("SELECT failures FROM push_devices WHERE id = $1", [id])).rows[0]
-        .failures === 1,
+      (
+        await pool.query(
+          "SELECT failures = 1 AND leased_until = '-infinity' AS rests FROM push_devices WHERE id = $1",
+          [id],
+        )
+      ).rows[0].rests,
   );
+  await pool.query("UPDATE push_devices SET leased_until = 'infinity' WHERE id = $1", [id]);
   await pool.query(
     "UPDATE push_waiting SET due_at = now() - interval '25 hours' WHERE device_id = $1",
     [id],
   );
-  await pool.query("UPDATE push_devices SET leased_until = 'infinity' WHERE id = $1", [id]);
   await deleteOldRows(pool, ctx.config.retention);
   t.equal(await waiting(id), 0);
 });

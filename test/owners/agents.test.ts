@@ -56,6 +56,39 @@ t.test("agents", async (t) => {
   const audit = async (id: string) =>
     (await recorded(id)).filter(({ action }) => action !== "policy.signed");
 
+  await t.test("the first steps are open until the first paid call, or until hidden", async (t) => {
+    const newcomer = await signIn(service);
+    const read = async (by = newcomer) =>
+      (await call("GET", "/api/owner/first-steps", undefined, by)).json<object>();
+    const nothing = { funded: false, key: false, paid: false, notified: false, recovery: false };
+    t.same(await read(), { isOpen: true, agentId: null, steps: nothing });
+    const agent = await createAgent(service, newcomer);
+    t.same(await read(), { isOpen: true, agentId: agent.id, steps: { ...nothing, key: true } });
+    const paid = (id: string, kind: string, status: string) =>
+      database.pool.query(
+        `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, nonce, tx_hash, settled_at, denial_code)
+         VALUES ($1, $2, $3, $4, 5042002, $5, $6, 5, $7, $8, CASE WHEN $4 = 'settled' THEN now() END,
+                 CASE WHEN $4 = 'blocked' THEN 'agent_paused' END)`,
+        [agent.id, id, kind, status, chain.usdc.toLowerCase(), SHOP.toLowerCase(), ...hashes(id)],
+      );
+    const hashes = (id: string) => ["a", "b"].map((end) => `0x${id.length}${end.repeat(63)}`);
+    await paid("pay_i", "incoming", "settled");
+    await paid("pay_no", "x402", "blocked");
+    await paid("pay_out", "withdrawal", "settled");
+    await paid("pay_open", "x402", "submitted");
+    const steps = { ...nothing, key: true, funded: true };
+    t.same(await read(), { isOpen: true, agentId: agent.id, steps }, "none of them is a paid call");
+    await paid("pay_first", "x402", "settled");
+    t.match(await read(), { isOpen: false, steps: { paid: true } });
+
+    const another = await signIn(service);
+    t.match(await read(another), { isOpen: true, agentId: null }, "no other owner's steps");
+    const hidden = await call("POST", "/api/owner/first-steps/hide", undefined, another);
+    t.match(hidden.json(), { isOpen: false, steps: nothing });
+    t.match(await read(another), { isOpen: false }, "on every device");
+    t.match(await read(await signIn(service, another.account)), { isOpen: false });
+  });
+
   await t.test("create", async (t) => {
     const answer = await call("POST", "/api/agents", {
       name: "  Research  ",

@@ -69,7 +69,7 @@ const single = (lifeSeconds = 600n) => ({
 /** Writes an order as if the service had accepted it. */
 async function write<K extends OrderKind>(kind: K, order: Orders[K], by: TestPasskey) {
   const typedData = typedDataOf(kind, order, chain.chainId, FORM);
-  const signature = await by.signTypedData(typedData);
+  const signature = await by.signTypedData(typedData as never);
   const digest = orderDigest(kind, order, chain.chainId, FORM);
   await sql.query(
     `INSERT INTO owner_orders (nonce, kind, owner_id, agent_id, chain_id, document, digest, deadline, signature, used_at)
@@ -141,7 +141,7 @@ async function withdrawal(by: TestPasskey, to: Address, vault = freshVault()): P
     deadline,
   };
   const typedData = typedDataOf("Withdraw", order, chain.chainId, FORM);
-  const signature = await by.signTypedData(typedData);
+  const signature = await by.signTypedData(typedData as never);
   await sql.query(
     `INSERT INTO withdrawal_orders (agent_id, nonce, payment_id, to_address, amount, deadline, signature)
      VALUES ($1, $2, 'pay_x', $3, 1000000, $4, $5)`,

@@ -28,7 +28,7 @@ function readable(typed: unknown): Typed {
   };
   const order = orderInTypedData(primaryType, { domain, message });
   if (!order) throw new Error("not an order");
-  return typedDataOf(primaryType, order as never, domain.chainId, "readable") as Typed;
+  return typedDataOf(primaryType, order as never, domain.chainId, "readable") as unknown as Typed;
 }
 
 /** A wallet that signs the order's texts, whatever the response asks for; `shown` are the messages. */

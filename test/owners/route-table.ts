@@ -176,6 +176,7 @@ export const ROUTES: Record<string, RouteRow> = {
     endpoint: "https://push.example/1",
     keys: { p256dh: "B".repeat(87), auth: "B".repeat(22) },
   }),
+  "PATCH /api/notifications/push/:id": OWNED("200", { types: ["approval.requested"] }),
   "DELETE /api/notifications/push/:id": OWNED("200"),
   "POST /api/notifications/push/:id/test": OWNED("409 push_not_available"),
   "GET /api/webhooks": OWNER("200"),
@@ -187,6 +188,8 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /api/webhooks/:id/deliveries": OWNED("200"),
   "POST /api/webhooks/:id/deliveries/:deliveryId/resend": OWNED("202"),
   "GET /api/overview": OWNER("200"),
+  "GET /api/owner/first-steps": OWNER("200"),
+  "POST /api/owner/first-steps/hide": OWNER("200"),
   "GET /api/events": { ...OWNER("200"), isStream: true },
 
   // Agents themselves
@@ -244,6 +247,7 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /api/agents/me/fetches": { auth: "agent", allowed: "200" },
   "GET /api/agents/:id/fetches": OWNED("200"),
   "GET /api/listings": PUBLIC(),
+  "GET /api/listings/suggested": PUBLIC(),
   "GET /api/listings/:id": PUBLIC(),
   "POST /api/listings/probe": OWNER("403 url_blocked", { url: "http://10.0.0.1/" }),
   "POST /api/listings": OWNER("403 url_blocked", {

@@ -282,7 +282,7 @@ async function forged<K extends OrderKind>(
   by: PrivateKeyAccount,
 ): Promise<{ document: string; digest: Hex; signature: string }> {
   const typedData = typedDataOf(kind, order, chain.chainId, REQUESTED_FORM);
-  const signature = await by.signTypedData(typedData);
+  const signature = await by.signTypedData(typedData as never);
   return {
     document: `'${JSON.stringify(order)}'::jsonb`,
     digest: orderDigest(kind, order, chain.chainId, REQUESTED_FORM),

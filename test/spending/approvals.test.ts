@@ -70,6 +70,19 @@ const seenBy = (agent: NewTestAgent, id: string, wait = 0) =>
 const codeOf = (answer: { body: string }): string =>
   (JSON.parse(answer.body) as { code: string }).code;
 
+t.test(
+  "an agent that pays nothing by itself pays what is approved, and nothing else",
+  async (t) => {
+    const agent = await funded({ dailyLimit: "0" });
+    const body = { recipient: newAddress(), amount: "2" };
+    const { approvalId } = await requestApproval(t, agent, body, "shop");
+    t.equal((await approve(approvalId)).statusCode, 200);
+    t.equal((await spend(agent, body, "shop")).statusCode, 200);
+    t.equal((await spend(agent, body, "again")).statusCode, 202, "each payment is asked for");
+    t.equal(await usdcOf(ctx, body.recipient), 2n * usdc);
+  },
+);
+
 t.test("requested, listed, signed and paid once; not for a payment within the rules", async (t) => {
   const payee = newAddress();
   const listed = newAddress();

@@ -52,7 +52,7 @@ async function ordered<K extends OrderKind>(
 ): Promise<Partial<EntryBody>> {
   const whole = { ...order, nonce: toHex(randomBytes(32)), deadline } as Orders[K];
   const typedData = typedDataOf(kind, whole, CHAIN_ID, "numbers");
-  const signature = await by.signTypedData(typedData);
+  const signature = await by.signTypedData(typedData as never);
   return entryOf(owner, action, {
     ...(over.agentId && { agentId: over.agentId }),
     after: { nonce: whole.nonce, ...over.after },

@@ -121,7 +121,7 @@ t.test("rules are described as they are, and only changes are sent", async (t) =
   const before = { ...EMPTY_RULES, name: "a", dailyLimit: "5", allowlist: [payee] };
   t.match(describeRules(before).join(" "), "at most 5.00 USDC in any 24 hours, only to 1 address");
   t.match(describeRules({ ...before, allowlist: [] }).join(" "), "cannot pay until you add");
-  t.match(describeRules({ ...before, dailyLimit: "0" }).join(" "), "cannot spend");
+  t.match(describeRules({ ...before, dailyLimit: "0" }).join(" "), "pays nothing by itself");
   t.match(checkRules({ ...before, name: " ", dailyLimit: "x" }, 0), {
     name: /name/,
     dailyLimit: /amount/,

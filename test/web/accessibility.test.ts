@@ -2,11 +2,19 @@
 // everything is reachable by keyboard.
 import type { Page } from "playwright-core";
 import t from "tap";
+import { testAccount } from "../helpers/chain.ts";
 import { openPage } from "../helpers/browser.ts";
 import { isFullTier } from "../helpers/tier.ts";
 import { addAxe, violations } from "./axe.ts";
 import { injectWallet } from "./injected-wallet.ts";
-import { ownerScreens, PUBLIC_SCREENS, SECOND, show, type Screen } from "./screens.ts";
+import {
+  NEW_OWNER_SCREENS,
+  ownerScreens,
+  PUBLIC_SCREENS,
+  SECOND,
+  show,
+  type Screen,
+} from "./screens.ts";
 import { DEMO_OWNER, signInAsSecond, signInWithDemoWallet, webWorld } from "./world.ts";
 
 const PHONE = { width: 360, height: 740 };
@@ -72,6 +80,15 @@ t.test("every screen", async (t) => {
   await signInAsSecond(second.page, `${world.baseUrl}/agents`, DEMO_OWNER.address);
   const [agent] = privateScreens.filter(({ name }) => name === "agent-withdraw");
   if (agent) await check({ ...agent, name: "second-withdraw" }, second.page);
+
+  const newOwner = await openPage(t, world.browser, { reducedMotion: "reduce" });
+  await addAxe(newOwner.page);
+  await injectWallet(newOwner.page, testAccount(75), { chainId: world.chain.chainId });
+  await newOwner.page.goto(`${world.baseUrl}/agents`);
+  await newOwner.page.getByRole("button", { name: /Test Wallet/ }).click();
+  await newOwner.page.getByRole("button", { name: "Sign in", exact: true }).click();
+  await newOwner.page.getByText("No agents yet").waitFor();
+  for (const screen of NEW_OWNER_SCREENS) await check(screen, newOwner.page);
   t.same(faults, [], "no policy violation, no uncaught error");
 });
 

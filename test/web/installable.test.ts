@@ -240,6 +240,32 @@ t.test("the app on a phone", async (t) => {
     },
   );
 
+  await step(
+    "the events of a device are chosen; silencing the last one is confirmed",
+    async (t) => {
+      const types = async () =>
+        (await world.database.pool.query("SELECT types FROM push_devices")).rows[0]
+          .types as string[];
+      await page.getByRole("button", { name: /^Choose events/ }).click();
+      const events = page.getByRole("group", { name: /^Events for/ });
+      await picture(page, "devices-events", true);
+      await events.getByLabel("Everything", { exact: true }).click();
+      await events.getByLabel("Approvals", { exact: true }).click();
+      await events.getByRole("button", { name: "Save events" }).click();
+      const warning = page.getByRole("dialog");
+      await warning.getByText("Approval requested").waitFor();
+      await picture(page, "devices-silence");
+      await warning.getByRole("button", { name: "Cancel" }).click();
+      t.ok((await types()).includes("approval.requested"), "nothing changed");
+      await events.getByLabel("Approvals", { exact: true }).click();
+      await events.getByLabel("Refusals", { exact: true }).click();
+      await events.getByRole("button", { name: "Save events" }).click();
+      await page.getByText("Gets: payments, approvals, account").waitFor();
+      t.notOk((await types()).includes("payment.blocked"));
+      t.ok((await types()).includes("agent.funded"));
+    },
+  );
+
   await step("a message that names another site, or is no message, opens the list", async (t) => {
     const odd = [
       "https://evil.example/",

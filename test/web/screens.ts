@@ -43,6 +43,26 @@ export const PUBLIC_SCREENS: Screen[] = [
   { name: "not-found", path: "/nowhere", ready: "Page not found" },
 ];
 
+/** What an owner sees who has no agent yet, and then the first one. */
+export const NEW_OWNER_SCREENS: Screen[] = [
+  { name: "agents-none", path: "/agents", ready: "No agents yet" },
+  {
+    name: "agent-new-template",
+    path: "/agents/new?template=data",
+    ready: "Data buyer can spend",
+  },
+  {
+    name: "agent-created-steps",
+    path: "/agents/new?template=shop",
+    ready: "Shop assistant pays nothing by itself",
+    act: async (page) => {
+      await page.getByRole("button", { name: "Create agent" }).click();
+      await page.getByText("Waiting for the first call").waitFor();
+    },
+  },
+  { name: "agents-first-steps", path: "/agents", ready: "Waiting for the first call" },
+];
+
 /** Fills the demo owner's account with data and returns the screens that show it. */
 export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
   const owner = await signIn(world, DEMO_OWNER);

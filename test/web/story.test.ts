@@ -7,6 +7,7 @@ import { AGENT_FIELDS } from "../../packages/rules/src/fields.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { downloadBy, openPage } from "../helpers/browser.ts";
 import { nameRecoveryWallet, signIn } from "../helpers/owner.ts";
+import { firstRun } from "./first-run.ts";
 import { injectWallet } from "./injected-wallet.ts";
 import { picture } from "./pictures.ts";
 import { scriptedSeller } from "../x402-client/scripted-seller.ts";
@@ -561,6 +562,10 @@ t.test("the whole story", async (t) => {
     await page.getByText("Confirmed on chain.").waitFor();
     t.equal(await balanceOf(archived), 0n);
   });
+
+  await step("a new owner is eight presses away from the first paid fetch", (t) =>
+    firstRun(t, world),
+  );
 
   await step("signing out removes everything", async (t) => {
     await page.getByRole("button", { name: /^Account/ }).click();

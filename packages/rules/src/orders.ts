@@ -202,6 +202,6 @@ export function typedDataOf<K extends OrderKind>(
     types: { EIP712Domain: [...DOMAIN_TYPE], ...structs },
     primaryType: kind,
     domain: domainOf(chainId, form),
-    message: message as unknown as Record<string, unknown>,
+    message,
   };
 }

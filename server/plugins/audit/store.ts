@@ -70,6 +70,7 @@ export type AuditAction =
   | "email.removed"
   | "email.stopped"
   | "push.added"
+  | "push.changed"
   /** Also written by purser_push_stop. */
   | "push.removed"
   | "withdrawal.ordered"

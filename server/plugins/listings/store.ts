@@ -114,6 +114,19 @@ export async function listListings(
   return rows.map(rowOf);
 }
 
+/** Listings that respond and were paid here, or that are our own; the most used first. */
+export async function suggestListings(db: Db, most: number): Promise<ListingRow[]> {
+  const rows = await db.listing.findMany({
+    where: {
+      status: "active",
+      OR: [{ uses: { gt: 0 } }, { source: { in: ["bazaar", "built-in"] } }],
+    },
+    orderBy: [{ uses: "desc" }, { createdAt: "asc" }, { id: "asc" }],
+    take: most,
+  });
+  return rows.map(rowOf);
+}
+
 export async function findListing(db: Db, id: string): Promise<ListingRow | undefined> {
   const stored = await db.listing.findUnique({ where: { id } });
   return stored === null ? undefined : rowOf(stored);

@@ -44,6 +44,7 @@ interface Lister {
 
 /** Every listing is probed as long as it exists, so their number is limited. */
 const LISTING_QUOTAS = { owner: 50, host: 200 };
+const MOST_SUGGESTED = 24;
 /** A person waits for the first probe, but a slow seller should still succeed. */
 const FIRST_PROBE_MS = 10_000;
 
@@ -70,6 +71,10 @@ export class Listings {
       page,
     );
     return toPage(rows, page.limit, (row) => row);
+  }
+
+  suggested(): Promise<store.ListingRow[]> {
+    return store.suggestListings(this.#deps.prisma, MOST_SUGGESTED);
   }
 
   /** Only its owner sees a paused listing. */

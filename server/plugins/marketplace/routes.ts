@@ -10,6 +10,7 @@ import {
   Deleted,
   Listing,
   ListingPage,
+  SuggestedListings,
   ListingPatch,
   ListingQuery,
   NewListing,
@@ -62,6 +63,25 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
       const page = await app.listings.list(request.query, viewer);
       const items = page.items.map((row) => toListing(row, viewer));
       return { ...page, items: request.query.detail === "short" ? items.map(shortListing) : items };
+    },
+  );
+
+  app.get(
+    "/api/listings/suggested",
+    {
+      config: { auth: "public" },
+      schema: {
+        tags,
+        operationId: "listSuggestedListings",
+        summary: "Paid endpoints that respond and were paid through this service, most used first",
+        description: "At most 24. A payment proves that an endpoint sells, not that it is good.",
+        response: { 200: SuggestedListings },
+      },
+    },
+    async (request, reply) => {
+      const viewer = await viewerOf(request, reply);
+      const rows = await app.listings.suggested();
+      return { items: rows.map((row) => toListing(row, viewer)) };
     },
   );
 

@@ -3,20 +3,22 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { plainWords } from "../../core/foreign-text.ts";
 import { isPushKey } from "../../core/push-settings.ts";
 import { ApiError } from "../../errors.ts";
+import type { Db } from "../../infra/db/prisma.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import { IdParams } from "../../schemas/common.ts";
-import { URGENT_BY_DEFAULT } from "../../schemas/email.ts";
 import { Done } from "../../schemas/owners.ts";
 import {
   NewPushDeviceBody,
   OnePushDevice,
   type PushDevice,
+  PushDeviceChanges,
   PushDevicePage,
   PushTest,
 } from "../../schemas/push.ts";
 import { acceptEmptyJson } from "../http/index.ts";
 import type { Outcome } from "./message.ts";
 import {
+  changeTypes,
   findDevice,
   listDevices,
   putDevice,
@@ -43,8 +45,8 @@ const pushRoutes: FastifyPluginAsyncTypebox<{ sender: PushSender | undefined }> 
   acceptEmptyJson(app);
   app.addHook("onSend", async (_request, reply) => void reply.header("cache-control", "no-store"));
   const tags = ["owners: notifications"];
-  const own = async (ownerId: string, id: string): Promise<DeviceRow> => {
-    const device = await findDevice(app.prisma, ownerId, id);
+  const own = async (ownerId: string, id: string, db: Db = app.prisma): Promise<DeviceRow> => {
+    const device = await findDevice(db, ownerId, id);
     if (!device) throw new ApiError("not_found", { detail: "You have no device with this id." });
     return device;
   };
@@ -79,7 +81,8 @@ const pushRoutes: FastifyPluginAsyncTypebox<{ sender: PushSender | undefined }> 
         tags,
         operationId: "addPushDevice",
         summary: "Push notifications to a browser, from the subscription that it made",
-        description: "The same endpoint again is the same device, with the new keys and session.",
+        description:
+          "The same endpoint again is the same device, with the new keys and session. Without `types` it keeps those that it has.",
         body: NewPushDeviceBody,
         response: { 201: OnePushDevice },
       },
@@ -92,7 +95,7 @@ const pushRoutes: FastifyPluginAsyncTypebox<{ sender: PushSender | undefined }> 
         endpoint: allowed(endpoint),
         ...keys,
         label: plainWords(label, 80) || UNNAMED,
-        types: types ?? [...URGENT_BY_DEFAULT],
+        types,
         sessionId: request.owner.sessionId,
       };
       const caller = callerOf(request);
@@ -105,10 +108,35 @@ const pushRoutes: FastifyPluginAsyncTypebox<{ sender: PushSender | undefined }> 
     },
   );
 
-  app.delete(
+  app.patch(
     "/api/notifications/push/:id",
     {
       config: { auth: "owner" },
+      schema: {
+        tags,
+        operationId: "updatePushDevice",
+        summary: "Choose the events that are pushed to this device",
+        params: IdParams,
+        body: PushDeviceChanges,
+        response: { 200: OnePushDevice },
+      },
+    },
+    async (request) => {
+      const { types } = request.body;
+      const caller = callerOf(request);
+      const device = await app.prisma.$transaction(async (tx) => {
+        await lockOwner(tx, caller.ownerId);
+        return changeTypes(tx, caller, await own(caller.ownerId, request.params.id, tx), types);
+      });
+      return { device: viewDevice(device) };
+    },
+  );
+
+  app.delete(
+    "/api/notifications/push/:id",
+    {
+      // The recovery wallet may too: less is sent to a device that may be stolen.
+      config: { auth: "owner", second: true },
       schema: {
         tags,
         operationId: "removePushDevice",

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { newId } from "../../core/ids.ts";
 import { databaseNow, type Db, type Prisma } from "../../infra/db/prisma.ts";
 import type { Sql } from "../../infra/db/pool.ts";
+import { URGENT_BY_DEFAULT } from "../../schemas/email.ts";
 import { noteAudit, type AuditAction, NOBODY } from "../audit/store.ts";
 import { restAfter, type Outcome } from "./message.ts";
 import type { PushTarget } from "./push.ts";
@@ -27,7 +28,8 @@ export async function findDevice(db: Db, ownerId: string, id: string): Promise<D
 
 interface NewDevice extends PushTarget {
   label: string;
-  types: string[];
+  /** Undefined: those that the device has; those of `URGENT_BY_DEFAULT` if it is new. */
+  types: string[] | undefined;
   sessionId: string;
 }
 
@@ -38,7 +40,7 @@ interface NewDevice extends PushTarget {
 export async function putDevice(
   tx: Db,
   caller: Caller,
-  { endpoint, ...wanted }: NewDevice,
+  { endpoint, types, ...wanted }: NewDevice,
   most: number,
 ): Promise<DeviceRow | undefined> {
   const { ownerId } = caller;
@@ -47,15 +49,42 @@ export async function putDevice(
   if (before?.ownerId === ownerId)
     return tx.pushDevice.update({
       where: { id: before.id },
-      data: { ...wanted, failures: 0, failingSince: null, lastError: null },
+      data: {
+        ...wanted,
+        ...(types && { types }),
+        failures: 0,
+        failingSince: null,
+        lastError: null,
+      },
     });
   if (before) await removeDevice(tx, { ownerId: before.ownerId }, before);
   if ((await tx.pushDevice.count({ where: { ownerId } })) >= most) return undefined;
   const createdAt = await databaseNow(tx);
-  const data = { id: newId("psh"), ownerId, endpoint, endpointHash, createdAt, ...wanted };
-  const device = await tx.pushDevice.create({ data });
+  const device = await tx.pushDevice.create({
+    data: {
+      ...wanted,
+      id: newId("psh"),
+      ownerId,
+      endpoint,
+      endpointHash,
+      createdAt,
+      types: types ?? [...URGENT_BY_DEFAULT],
+    },
+  });
   await note(tx, caller, "push.added", null, device);
   return device;
+}
+
+/** From the next event on; what waits already is still sent. */
+export async function changeTypes(
+  tx: Db,
+  caller: Caller,
+  device: DeviceRow,
+  types: string[],
+): Promise<DeviceRow> {
+  const after = await tx.pushDevice.update({ where: { id: device.id }, data: { types } });
+  await note(tx, caller, "push.changed", device, after);
+  return after;
 }
 
 /** Without an actor: the browser or its push service ended it. */
@@ -84,8 +113,12 @@ const note = (
     after: after && factsOf(after),
     requestId,
   });
-type Facts = Pick<DeviceRow, "id" | "label">;
-const factsOf = ({ id, label }: Facts): Record<string, unknown> => ({ deviceId: id, label });
+type Facts = Pick<DeviceRow, "id" | "label"> & Partial<Pick<DeviceRow, "types">>;
+const factsOf = ({ id, label, types }: Facts): Record<string, unknown> => ({
+  deviceId: id,
+  label,
+  ...(types && { types }),
+});
 
 /** Longer than any run of one device: after it, the process that claimed the device counts as dead. */
 const LEASE_SECONDS = 120;

@@ -48,6 +48,8 @@ export const keys = {
   merchantSettlement: (id: string) => ["merchant-settlement", id] as const,
   merchantKeys: ["merchant-keys"],
   listings: (filter: object) => ["listings", filter] as const,
+  suggestedListings: ["listings", "suggested"],
+  firstSteps: ["first-steps"],
   listing: (listingId: string) => ["listing", listingId] as const,
 } as const;
 
@@ -67,8 +69,17 @@ const PUBLIC: readonly unknown[] = [
 
 export const staleAfter = {
   /** An event of a payment: lists on screen insert it themselves. */
-  paymentEvent: ["agents", "agent", "overview", "channels", "notifications"],
-  payment: ["agents", "agent", "overview", "payments", "channels", "own-balance", "notifications"],
+  paymentEvent: ["agents", "agent", "overview", "channels", "notifications", "first-steps"],
+  payment: [
+    "agents",
+    "agent",
+    "overview",
+    "payments",
+    "channels",
+    "own-balance",
+    "notifications",
+    "first-steps",
+  ],
   /** Limits, payees, expiry, or the state of the agent. */
   rules: [
     "agents",
@@ -80,16 +91,17 @@ export const staleAfter = {
     "notifications",
     "audit",
     "audit-chain",
+    "first-steps",
   ],
-  apiKeys: ["keys", "audit", "audit-chain"],
+  apiKeys: ["keys", "audit", "audit-chain", "first-steps"],
   channels: ["channels", "agent"],
   connections: ["connections", "audit", "audit-chain"],
   approval: ["approvals", "approval", "notifications", "audit", "audit-chain"],
   notification: ["notifications"],
   listing: ["listings", "listing"],
   webhook: ["webhooks", "deliveries", "notifications", "audit-chain"],
-  email: ["email", "audit-chain"],
-  push: ["push", "notifications", "audit-chain"],
+  email: ["email", "audit-chain", "first-steps"],
+  push: ["push", "notifications", "audit-chain", "first-steps"],
   refund: ["merchant", "merchant-settlements", "merchant-settlement", "own-balance"],
   merchantKeys: ["merchant-keys", "merchant", "audit-chain"],
 } as const satisfies Record<string, readonly Root[]>;
@@ -121,9 +133,10 @@ export const invalidate = {
   afterSessionEnded: () => refetch(["sessions", "audit-chain"]),
   afterPasskeys: () => refetch(["passkeys", "sessions", "audit-chain"]),
   afterPayout: () => refetch(["payout", "audit-chain"]),
-  afterRecovery: () => refetch(["recovery", "audit-chain"]),
+  afterRecovery: () => refetch(["recovery", "audit-chain", "first-steps"]),
   /** The agents belong to another owner now. */
   afterMove: () => refetch(["agents", "agent", "overview", "recovery", "audit-chain", "sessions"]),
+  firstSteps: () => refetch(["first-steps"]),
   session: () => refetch(["session"]),
   payments: () => refetch(["payments"]),
   /** A new session may read what was refused before. */

@@ -5,15 +5,20 @@ import { Section } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { KeyReveal } from "../../features/keys/KeyReveal.tsx";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
+import { useSuggestedPayees } from "../../features/marketplace/suggested.ts";
 import { AllowSite } from "../../features/rules/AllowSite.tsx";
 import { CreateAgent } from "../../features/rules/CreateAgent.tsx";
 import type { CreatedAgent } from "../../lib/wire.ts";
+import { useNetwork } from "../../shared/info.ts";
 import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
+import { FirstSteps } from "../FirstSteps.tsx";
+import styles from "./agent.module.css";
 
 export default function NewAgentScreen(): ReactNode {
   const navigate = useNavigate();
   const [created, setCreated] = useState<CreatedAgent>();
   const [isDone, setDone] = useState(false);
+  const suggested = useSuggestedPayees(useNetwork()?.id);
   const blocker = useBlocker(created !== undefined && !isDone);
 
   if (!created) {
@@ -29,6 +34,7 @@ export default function NewAgentScreen(): ReactNode {
               setCreated(made);
               globalThis.scrollTo(0, 0);
             }}
+            suggested={suggested}
             picker={(add, has) => (
               <>
                 <AllowSite onPick={add} />
@@ -52,14 +58,17 @@ export default function NewAgentScreen(): ReactNode {
         title={`${created.agent.name} is ready`}
         lead="Give the agent this key and send USDC to its address. Then it can pay."
       />
-      <Section title="API key">
-        <KeyReveal
-          apiKey={created.apiKey}
-          agentName={created.agent.name}
-          doneLabel="Go to the agent"
-          onDone={finish}
-        />
-      </Section>
+      <div className={styles.created}>
+        <Section title="API key">
+          <KeyReveal
+            apiKey={created.apiKey}
+            agentName={created.agent.name}
+            doneLabel="Go to the agent"
+            onDone={finish}
+          />
+        </Section>
+        <FirstSteps agentId={created.agent.id} />
+      </div>
       <ConfirmDialog
         opened={blocker.state === "blocked"}
         title="Leave without the key?"

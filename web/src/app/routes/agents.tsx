@@ -1,8 +1,9 @@
-import { Button, EmptyState, Stack } from "@mantine/core";
+import { Button, Group, Stack } from "@mantine/core";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 import { PlusIcon } from "../../components/icons.tsx";
+import { Section } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
@@ -13,7 +14,9 @@ import { GasLine } from "../../features/agents/GasLine.tsx";
 import { LedgerLine } from "../../features/agents/LedgerLine.tsx";
 import { AskFor } from "../../features/passkeys/AskFor.tsx";
 import { Totals } from "../../features/agents/Totals.tsx";
+import { TemplateLinks } from "../../features/rules/TemplateChoice.tsx";
 import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
+import { FirstSteps } from "../FirstSteps.tsx";
 
 export default function AgentsScreen(): ReactNode {
   const agents = useInfiniteQuery(agentsQuery());
@@ -37,15 +40,22 @@ export default function AgentsScreen(): ReactNode {
           <Skeleton shape="row" count={5} />
         </QueryStatus>
         {agents.data?.length === 0 && (
-          <EmptyState
+          <Section
             title="No agents yet"
-            description="An agent is a wallet with rules: how much it may spend in 24 hours, how much per payment, and which payees it may pay. Creating one takes a minute and moves no money."
+            hint="An agent is a wallet with rules: how much it may spend in 24 hours, how much per payment, and which payees it may pay. Creating one takes a minute and moves no money."
           >
-            {create}
-          </EmptyState>
+            <OwnerOnly>
+              <Stack>
+                <p>Start with rules that fit, and change them as you like:</p>
+                <TemplateLinks />
+                <Group>{create}</Group>
+              </Stack>
+            </OwnerOnly>
+          </Section>
         )}
         {agents.data && agents.data.length > 0 && (
           <>
+            <FirstSteps />
             <Totals />
             <LedgerLine />
             <GasLine />

@@ -7,8 +7,10 @@ import { parametersIn } from "../../features/connections/api.ts";
 import { Consent } from "../../features/connections/Consent.tsx";
 import { revokeKey } from "../../features/keys/api.ts";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
+import { useSuggestedPayees } from "../../features/marketplace/suggested.ts";
 import { CreateAgent } from "../../features/rules/CreateAgent.tsx";
 import type { Agent, CreatedAgent } from "../../lib/wire.ts";
+import { useNetwork } from "../../shared/info.ts";
 import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 
 /** The page to which a program sends the owner (OAuth's authorization endpoint). */
@@ -37,6 +39,7 @@ export default function AuthorizeScreen(): ReactNode {
 }
 
 function NewAgent({ onCreated }: { onCreated: (agent: Agent) => void }): ReactNode {
+  const suggested = useSuggestedPayees(useNetwork()?.id);
   const created = ({ agent, key }: CreatedAgent): void => {
     onCreated(agent);
     // The agent's first key was not shown, so it is revoked. If that fails, the key is still unknown to
@@ -44,6 +47,10 @@ function NewAgent({ onCreated }: { onCreated: (agent: Agent) => void }): ReactNo
     void revokeKey(agent.id, key.id).catch(() => {});
   };
   return (
-    <CreateAgent onCreated={created} picker={(add, has) => <PickSeller onPick={add} has={has} />} />
+    <CreateAgent
+      onCreated={created}
+      suggested={suggested}
+      picker={(add, has) => <PickSeller onPick={add} has={has} />}
+    />
   );
 }

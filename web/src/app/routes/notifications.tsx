@@ -25,11 +25,11 @@ export default function NotificationsScreen(): ReactNode {
         label="Notifications"
         items={[
           { to: "/notifications", label: "History", end: true },
-          // The recovery wallet cannot change where notifications go.
+          { to: "/notifications/devices", label: "Devices" },
+          // The recovery wallet cannot change where notifications go; it can remove a device.
           ...(isRecovery
             ? []
             : [
-                { to: "/notifications/devices", label: "Devices" },
                 { to: "/notifications/email", label: "E-mail" },
                 { to: "/notifications/webhooks", label: "Webhooks" },
               ]),
@@ -37,11 +37,7 @@ export default function NotificationsScreen(): ReactNode {
       >
         <Failing />
         {part === undefined && <NotificationHistory agents={agents} />}
-        {part === "devices" && (
-          <OwnerOnly isScreen>
-            <Devices />
-          </OwnerOnly>
-        )}
+        {part === "devices" && <Devices />}
         {part === "email" && (
           <OwnerOnly isScreen>
             <ConfirmEmail />

@@ -34,10 +34,10 @@ export default function SettingsScreen(): ReactNode {
             <Button component={Link} to="/notifications">
               History
             </Button>
+            <Button component={Link} to="/notifications/devices">
+              Devices
+            </Button>
             <OwnerOnly>
-              <Button component={Link} to="/notifications/devices">
-                Devices
-              </Button>
               <Button component={Link} to="/notifications/email">
                 E-mail
               </Button>

@@ -1,4 +1,4 @@
-import { Stack } from "@mantine/core";
+import { Group, Stack } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
@@ -11,7 +11,15 @@ import { localInfoQuery } from "../../shared/info.ts";
 import { requestFaucet } from "./fund.ts";
 
 /** Test money on the local chain. */
-export function Faucet({ agent }: { agent: Agent }): ReactNode {
+export const Faucet = ({ agent }: { agent: Agent }): ReactNode => (
+  <Stack>
+    <p>This is a local test chain. Its faucet gives test USDC as often as you like.</p>
+    <FaucetButton agent={agent} />
+  </Stack>
+);
+
+/** One press funds the agent. */
+export function FaucetButton({ agent }: { agent: Agent }): ReactNode {
   const { data: local } = useQuery(localInfoQuery);
   const request = useMutation({
     mutationFn: () => requestFaucet(agent.walletAddress),
@@ -19,7 +27,6 @@ export function Faucet({ agent }: { agent: Agent }): ReactNode {
   });
   return (
     <Stack>
-      <p>This is a local test chain. Its faucet gives test USDC as often as you like.</p>
       {request.error && <ErrorNotice title="The faucet failed" error={request.error} />}
       {request.isSuccess && (
         <Note color="green">
@@ -28,9 +35,11 @@ export function Faucet({ agent }: { agent: Agent }): ReactNode {
           </span>
         </Note>
       )}
-      <MutationButton variant="filled" mutation={request} pending="Sending…">
-        Get {local ? <Money amount={local.faucetAmount} /> : "USDC"}
-      </MutationButton>
+      <Group>
+        <MutationButton variant="filled" mutation={request} pending="Sending…">
+          Get {local ? <Money amount={local.faucetAmount} /> : "USDC"}
+        </MutationButton>
+      </Group>
     </Stack>
   );
 }

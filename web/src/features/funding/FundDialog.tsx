@@ -1,4 +1,4 @@
-import { NativeSelect, SegmentedControl, Stack, Text } from "@mantine/core";
+import { NativeSelect, SegmentedControl, Stack } from "@mantine/core";
 import { useInputState } from "@mantine/hooks";
 import { type ReactNode, useState } from "react";
 import { Dialog } from "../../components/Dialog.tsx";
@@ -7,6 +7,7 @@ import { useInfo, useNetwork } from "../../shared/info.ts";
 import { hasWallet, useOwner } from "../../shared/session/session-context.ts";
 import { Faucet } from "./Faucet.tsx";
 import { FundFromWallet } from "./FundFromWallet.tsx";
+import { Arrival } from "./Arrival.tsx";
 import { WholeAddress } from "./WholeAddress.tsx";
 
 export function FundDialog({
@@ -65,9 +66,7 @@ export function FundDialog({
                 : `Purser cannot see or move USDC that you send on another network.`}
             </p>
             <WholeAddress agent={agent} network={networkId} />
-            <Text span c="dimmed" size="sm">
-              The balance updates within seconds.
-            </Text>
+            <Arrival agent={agent} network={networkId} />
           </Stack>
         )}
       </Stack>

@@ -1,4 +1,5 @@
-import { Badge, Group, Stack, Switch, Text } from "@mantine/core";
+import { Badge, Button, Group, Stack, Switch, Text } from "@mantine/core";
+import { useDisclosure } from "@mantine/hooks";
 import { notifications } from "@mantine/notifications";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
@@ -11,7 +12,10 @@ import { toastFailure } from "../../components/toast.ts";
 import { forgetPush, isPushBlocked, isPushSupported, switchPushOn } from "../../lib/push.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { PushDevice } from "../../lib/wire.ts";
+import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 import { useOwner } from "../../shared/session/session-context.ts";
+import { describeEvents } from "./device-groups.ts";
+import { DeviceTypes } from "./DeviceTypes.tsx";
 import { devicesQuery, ownHashQuery, removeDevice, testDevice } from "./api.ts";
 import styles from "./Notifications.module.css";
 
@@ -23,20 +27,27 @@ export function Devices(): ReactNode {
   const own = devices.find(({ endpointHash }) => endpointHash === ownHash);
   return (
     <Stack gap="lg">
-      <Section
-        title="On this device"
-        hint="Messages appear here although no page of Purser is open: requests for approval at once, limits, new keys and sign-ins. Opening one decides nothing."
-      >
-        <QueryStatus query={query} what="devices" failed="The devices could not be loaded">
-          <Skeleton shape="row" count={1} />
-        </QueryStatus>
-        {query.data && <ThisDevice publicKey={query.data.publicKey} own={own} />}
-      </Section>
+      <OwnerOnly>
+        <Section
+          title="On this device"
+          hint="Messages appear here although no page of Purser is open: requests for approval at once, limits, new keys and sign-ins. Opening one decides nothing."
+        >
+          <QueryStatus query={query} what="devices" failed="The devices could not be loaded">
+            <Skeleton shape="row" count={1} />
+          </QueryStatus>
+          {query.data && <ThisDevice publicKey={query.data.publicKey} own={own} />}
+        </Section>
+      </OwnerOnly>
       {devices.length > 0 && (
         <Section flush title="Devices" hint="Ending a session also removes its device.">
           <ul>
             {devices.map((device) => (
-              <Row key={device.id} device={device} isOwn={device === own} />
+              <Row
+                key={device.id}
+                device={device}
+                others={devices.filter((other) => other !== device)}
+                isOwn={device === own}
+              />
             ))}
           </ul>
         </Section>
@@ -97,7 +108,14 @@ function ThisDevice({
   );
 }
 
-function Row({ device, isOwn }: { device: PushDevice; isOwn: boolean }): ReactNode {
+interface RowProps {
+  device: PushDevice;
+  others: readonly PushDevice[];
+  isOwn: boolean;
+}
+
+function Row({ device, others, isOwn }: RowProps): ReactNode {
+  const [isChoosing, choosing] = useDisclosure();
   const { id, label, service, deliveredAt, failingSince, lastError, createdAt } = device;
   const test = useMutation({
     mutationFn: () => testDevice(id),
@@ -138,6 +156,9 @@ function Row({ device, isOwn }: { device: PushDevice; isOwn: boolean }): ReactNo
               </>
             )}
           </Text>
+          <Text span c="dimmed" size="sm" className={styles.meta}>
+            Gets: {describeEvents(device.types)}
+          </Text>
           {failingSince !== null && (
             <Text span c="red" size="sm" className={styles.meta}>
               Failing since <TimeAgo iso={failingSince} />: {lastError}
@@ -145,14 +166,20 @@ function Row({ device, isOwn }: { device: PushDevice; isOwn: boolean }): ReactNo
           )}
         </div>
         <Group>
-          <MutationButton size="xs" mutation={test} pending="Sending…">
-            Send a test<span className="sr-only"> to {label}</span>
-          </MutationButton>
+          <OwnerOnly>
+            <Button size="xs" aria-expanded={isChoosing} onClick={choosing.toggle}>
+              Choose events<span className="sr-only"> for {label}</span>
+            </Button>
+            <MutationButton size="xs" mutation={test} pending="Sending…">
+              Send a test<span className="sr-only"> to {label}</span>
+            </MutationButton>
+          </OwnerOnly>
           <MutationButton size="xs" mutation={remove} pending="Removing…">
             Remove<span className="sr-only"> {label}</span>
           </MutationButton>
         </Group>
       </Group>
+      {isChoosing && <DeviceTypes device={device} others={others} onDone={choosing.close} />}
     </li>
   );
 }

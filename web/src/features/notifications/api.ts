@@ -53,6 +53,8 @@ export const ownHashQuery = queryOptions({
 });
 export const removeDevice = (id: string): Promise<unknown> =>
   api.delete(`/api/notifications/push/${id}`);
+export const chooseEvents = (id: string, types: readonly string[]): Promise<unknown> =>
+  api.patch(`/api/notifications/push/${id}`, { types });
 export const testDevice = (id: string): Promise<{ delivered: boolean; error: string | null }> =>
   api.post(`/api/notifications/push/${id}/test`);
 

@@ -51,7 +51,7 @@ function ReadSite({ agentId, onPick }: AllowSiteProps): ReactNode {
     mutationFn: () =>
       api.post<SiteLookup>(
         `/api/${agentId === undefined ? "" : `agents/${agentId}/`}allowlist/lookup`,
-        { url },
+        { url: asUrl(url) },
       ),
   });
   return (
@@ -68,7 +68,7 @@ function ReadSite({ agentId, onPick }: AllowSiteProps): ReactNode {
         <TextInput
           label="Address of a paid page"
           description="Purser requests the page once to read its price. Nothing is paid."
-          placeholder="https://api.example.com/data"
+          placeholder="api.example.com/data"
           inputMode="url"
           data-autofocus
           value={url}
@@ -82,6 +82,14 @@ function ReadSite({ agentId, onPick }: AllowSiteProps): ReactNode {
     </Stack>
   );
 }
+
+/** People type a host; https is what a paid site needs. */
+const asUrl = (typed: string): string => {
+  const text = typed.trim();
+  if (/^[a-z][a-z0-9+.-]*:\/\//i.test(text)) return text;
+  const isHere = /^(localhost|127\.0\.0\.1)(:|\/|$)/.test(text);
+  return `${isHere ? "http" : "https"}://${text}`;
+};
 
 function Found({
   found,

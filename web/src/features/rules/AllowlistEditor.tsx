@@ -8,11 +8,14 @@ import styles from "./AllowlistEditor.module.css";
 import { PasteMany } from "./PasteMany.tsx";
 import { PayeeRow } from "./PayeeRow.tsx";
 import type { AllowlistDraft } from "./rules.ts";
+import { SuggestedPayees } from "./SuggestedPayees.tsx";
+import type { SuggestedPayee } from "./templates.ts";
 
 interface AllowlistEditorProps {
   value: AllowlistDraft[];
   onChange: (value: AllowlistDraft[]) => void;
   picker?: PayeePicker;
+  suggested?: readonly SuggestedPayee[];
 }
 
 /** Lets the user choose payees from elsewhere, such as the marketplace. */
@@ -21,7 +24,8 @@ export type PayeePicker = (
   has: (address: string) => boolean,
 ) => ReactNode;
 
-export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProps): ReactNode {
+export function AllowlistEditor(props: AllowlistEditorProps): ReactNode {
+  const { value, onChange, picker, suggested = [] } = props;
   const [isPasting, pasting] = useDisclosure();
   const isListed = (wanted: { address: string; site?: string }): boolean =>
     value.some((entry) => isSamePayee(entry, wanted));
@@ -55,6 +59,7 @@ export function AllowlistEditor({ value, onChange, picker }: AllowlistEditorProp
         </ul>
       )}
       <OwnerOnly>
+        <SuggestedPayees suggested={suggested} value={value} onChange={onChange} />
         <AddPayee has={has} onAdd={add} />
         <Group>
           <Button size="xs" onClick={pasting.open}>

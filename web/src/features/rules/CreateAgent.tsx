@@ -1,6 +1,7 @@
 import { Stack, Text } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
+import { type ReactNode, useEffect, useState } from "react";
+import { useSearchParams } from "react-router";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { PendingButton } from "../../components/PendingButton.tsx";
@@ -15,13 +16,18 @@ import { createAgent } from "./api.ts";
 import styles from "./CreateAgent.module.css";
 import { checkRules, completeRules, creationOf, type RulesDraft, describeRules } from "./rules.ts";
 import { RulesFields } from "./RulesFields.tsx";
+import { TemplateChoice } from "./TemplateChoice.tsx";
+import { fill, type SuggestedPayee, type Template, templateIn, TEMPLATES } from "./templates.ts";
 
 export function CreateAgent({
   onCreated,
   picker,
+  suggested,
 }: {
   onCreated: (created: CreatedAgent) => void;
   picker?: PayeePicker;
+  /** Undefined while they load. */
+  suggested: readonly SuggestedPayee[] | undefined;
 }): ReactNode {
   const [typed, setDraft, drop] = useDraft<RulesDraft>(`new-agent-${useOwner().address}`);
   const draft = completeRules(typed);
@@ -29,6 +35,13 @@ export function CreateAgent({
   const network = useNetwork()?.id ?? "";
   const errors = checkRules(draft, serverNowMs());
   const hasErrors = Object.keys(errors).length > 0;
+
+  const choose = (template: Template | undefined): void => {
+    setTried(false);
+    setDraft(fill(draft, template, suggested ?? []));
+  };
+  const isReady = suggested !== undefined;
+  useWantedTemplate(isReady, choose);
 
   const create = useMutation({
     mutationFn: () => createAgent(creationOf(draft), network),
@@ -60,6 +73,15 @@ export function CreateAgent({
         errors={isTried ? errors : {}}
         onChange={setDraft}
         picker={picker}
+        suggested={suggested}
+        above={
+          <Section
+            title="Start with a template"
+            hint="It fills the form. You can change every value, and nothing is signed that you do not see here."
+          >
+            <TemplateChoice shown={templateIn(draft)} isReady={isReady} onChoose={choose} />
+          </Section>
+        }
       />
       <div className={styles.review}>
         <Section title="Summary">
@@ -83,6 +105,29 @@ export function CreateAgent({
       </div>
     </form>
   );
+}
+
+/** The template that a link named, once: later changes stay after a reload. */
+function useWantedTemplate(
+  isReady: boolean,
+  choose: (template: Template | undefined) => void,
+): void {
+  const [search, setSearch] = useSearchParams();
+  const wanted = search.get("template");
+  useEffect(() => {
+    if (wanted === null || !isReady) return;
+    const found = TEMPLATES.find(({ id }) => id === wanted);
+    if (found) choose(found);
+    setSearch(
+      (all) => {
+        all.delete("template");
+        return all;
+      },
+      { replace: true },
+    );
+    // Only the link decides when; the form as it is then is what the template fills.
+    // oxlint-disable-next-line react/exhaustive-deps
+  }, [wanted, isReady]);
 }
 
 function Story({ sentences }: { sentences: string[] }): ReactNode {

@@ -22,9 +22,14 @@ const nameOf = (field: Field): AgentFieldName => field.name as AgentFieldName;
 /** Settings that most agents do not need, collapsed so that the form stays short. */
 export function MoreLimits({ except, draft, errors, set }: MoreLimitsProps): ReactNode {
   const fields = AGENT_FIELDS.filter((field) => !except.includes(nameOf(field)));
-  const [isOpen, setOpen] = useState(() =>
-    fields.some((field) => draft[nameOf(field)] !== EMPTY_RULES[nameOf(field)]),
-  );
+  const isAnySet = fields.some((field) => draft[nameOf(field)] !== EMPTY_RULES[nameOf(field)]);
+  const [isOpen, setOpen] = useState(isAnySet);
+  const [wasAnySet, setWasAnySet] = useState(isAnySet);
+  // A template may set one of them: what will be signed must be visible.
+  if (isAnySet !== wasAnySet) {
+    setWasAnySet(isAnySet);
+    if (isAnySet) setOpen(true);
+  }
   return (
     <details
       className={styles.root}

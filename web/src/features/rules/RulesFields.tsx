@@ -6,6 +6,7 @@ import { AllowlistEditor, type PayeePicker } from "./AllowlistEditor.tsx";
 import { MoreLimits } from "./MoreLimits.tsx";
 import type { RulesDraft, RulesErrors } from "./rules.ts";
 import { SettingField } from "./SettingField.tsx";
+import type { SuggestedPayee } from "./templates.ts";
 
 /** The settings that every owner sees at once. */
 const FIRST = ["dailyLimit", "perPaymentLimit"] as const;
@@ -16,10 +17,13 @@ interface RulesFieldsProps {
   errors: RulesErrors;
   onChange: (draft: RulesDraft) => void;
   picker?: PayeePicker;
+  suggested?: readonly SuggestedPayee[];
+  above?: ReactNode;
 }
 
 /** The same fields for creating and for editing an agent. */
-export function RulesFields({ draft, errors, onChange, picker }: RulesFieldsProps): ReactNode {
+export function RulesFields(props: RulesFieldsProps): ReactNode {
+  const { draft, errors, onChange, picker, suggested, above } = props;
   const set = (change: Partial<RulesDraft>): void => {
     onChange({ ...draft, ...change });
   };
@@ -37,6 +41,7 @@ export function RulesFields({ draft, errors, onChange, picker }: RulesFieldsProp
     ));
   return (
     <Stack gap="lg">
+      {above}
       <Section title="Limits">
         <Stack>
           <TextInput
@@ -62,6 +67,7 @@ export function RulesFields({ draft, errors, onChange, picker }: RulesFieldsProp
             set({ allowlist });
           }}
           picker={picker}
+          suggested={suggested}
         />
       </Section>
     </Stack>

@@ -154,7 +154,8 @@ export function describeRules(draft: RulesDraft): string[] {
   if (limit === undefined) return [];
   const name = draft.name.trim() || "The agent";
   const count = draft.allowlist.length;
-  if (limit === 0n) return [`${name} cannot spend until you raise its limit.`];
+  if (limit === 0n)
+    return [`${name} pays nothing by itself. It can ask you to approve a single payment.`];
   if (count === 0)
     return [
       `${name} cannot pay until you add at least one payee.`,
