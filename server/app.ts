@@ -26,6 +26,7 @@ import custody from "./plugins/custody/index.ts";
 import guardrails from "./plugins/guardrails/index.ts";
 import agents from "./plugins/agents/index.ts";
 import recovery from "./plugins/recovery/index.ts";
+import stop from "./plugins/stop/index.ts";
 import approvals from "./plugins/approvals/index.ts";
 import settlement from "./plugins/settlement/index.ts";
 import reconciliation from "./plugins/reconciliation/index.ts";
@@ -84,6 +85,7 @@ const MODULES = [
   guardrails,
   agents,
   recovery,
+  stop,
   approvals,
   settlement,
   reconciliation,

@@ -481,7 +481,8 @@ var MEMBERS = {
   amount: AMOUNT,
   maxAmount: AMOUNT,
   expiresAt: TIME,
-  deadline: TIME
+  deadline: TIME,
+  stoppedAt: TIME
 };
 var kindOf = (struct, name) => SETTINGS[struct]?.find((field) => field.name === name)?.kind ?? MEMBERS[name];
 var known2 = /* @__PURE__ */ new WeakMap();
@@ -552,7 +553,8 @@ var ORDER_TYPES = {
   SecondWallet: {
     SecondWallet: [address("owner"), address("second"), number("secondChain"), ...SINGLE_USE]
   },
-  MoveOwner: { MoveOwner: [address("from"), address("to"), ...SINGLE_USE] }
+  MoveOwner: { MoveOwner: [address("from"), address("to"), ...SINGLE_USE] },
+  Resume: { Resume: [address("owner"), number("stoppedAt"), ...SINGLE_USE] }
 };
 var ORDER_KINDS = [
   "AgentPolicy",
@@ -707,7 +709,8 @@ var SIGNED_AS = {
   "withdrawal.ordered": "Withdraw",
   "second.named": "SecondWallet",
   "owner.moved": "MoveOwner",
-  "owner.received": "MoveOwner"
+  "owner.received": "MoveOwner",
+  "resume.signed": "Resume"
 };
 var AFTER_ORDER = {
   "agent.created": "AgentPolicy",
@@ -715,7 +718,8 @@ var AFTER_ORDER = {
   "key.created": "IssueKey",
   "key.rotated": "IssueKey",
   "connection.granted": "IssueKey",
-  "approval.granted": "ApprovePayment"
+  "approval.granted": "ApprovePayment",
+  "owner.resumed": "Resume"
 };
 var OTHER = "differs from its signed order";
 var UNFOUNDED = "does not follow from the rules in force before it";
@@ -763,6 +767,7 @@ var Authority = class {
       return isAddress(order.owner, body.owner) ? void 0 : OTHER;
     }
     if (kind === "MoveOwner") return this.#move(body, order);
+    if (kind === "Resume" && !isAddress(order.owner, body.owner)) return OTHER;
     this.#open = signed;
     return void 0;
   }
@@ -793,7 +798,7 @@ var Authority = class {
     const { action, agentId, after } = body;
     const needed = AFTER_ORDER[action];
     const order = open && "order" in open ? open.order : void 0;
-    const isOpen = order !== void 0 && order.agent === agentId;
+    const isOpen = order !== void 0 && (order.agent ?? null) === agentId;
     if (needed !== void 0) {
       if (!isOpen || open?.kind !== needed) return `is ${action} without a signed order`;
       return this.#permittedFault(body, open);
@@ -825,6 +830,7 @@ var Authority = class {
       const facts2 = { approvalId, payee, amount, site: site || null, orderNonce };
       return holds({ ...facts2, network: `eip155:${open.chainId}` }, after) ? void 0 : OTHER;
     }
+    if (open.kind === "Resume") return void 0;
     if (open.kind !== "AgentPolicy") return OTHER;
     const agent = this.#agent(agentId);
     agent.status = "active";

@@ -225,6 +225,9 @@ BEGIN
     'maxAmount', ask.max_amount::text, 'allowed', v_allowed, 'perPaymentLimit', v_agent.per_payment_limit::text,
     'limit', v_agent.daily_limit::text, 'spent', (v_sum - v_open.day)::text, 'reserved', v_open.day::text,
     'balance', ask.balance::text, 'outstanding', v_open.wallet::text) || COALESCE(v_site, '{}');
+  IF v_agent.paused_by IS NOT NULL THEN
+    snapshot := snapshot || jsonb_build_object('pausedBy', v_agent.paused_by);
+  END IF;
   -- Limits that are not set are left out.
   v_windows := array_remove(ARRAY[v_hour, v_payee_day, v_week, v_month], NULL);
   IF cardinality(v_windows) > 0 OR v_payee.per_payment_limit IS NOT NULL OR v_payee.expires_at IS NOT NULL THEN

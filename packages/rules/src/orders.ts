@@ -60,6 +60,14 @@ export interface MoveOwnerOrder {
   deadline: string;
 }
 
+/** Ends a stop of everything: the one that began at that time, in seconds. */
+export interface ResumeOrder {
+  owner: string;
+  stoppedAt: string;
+  nonce: string;
+  deadline: string;
+}
+
 export interface Orders {
   AgentPolicy: AgentPolicyOrder;
   IssueKey: IssueKeyOrder;
@@ -67,6 +75,7 @@ export interface Orders {
   Withdraw: WithdrawOrder;
   SecondWallet: SecondWalletOrder;
   MoveOwner: MoveOwnerOrder;
+  Resume: ResumeOrder;
 }
 export type OrderKind = keyof Orders;
 
@@ -100,6 +109,7 @@ const ORDER_TYPES: Readonly<Record<Exclude<OrderKind, "AgentPolicy">, Structs>> 
     SecondWallet: [address("owner"), address("second"), number("secondChain"), ...SINGLE_USE],
   },
   MoveOwner: { MoveOwner: [address("from"), address("to"), ...SINGLE_USE] },
+  Resume: { Resume: [address("owner"), number("stoppedAt"), ...SINGLE_USE] },
 };
 
 export const ORDER_KINDS: readonly OrderKind[] = [

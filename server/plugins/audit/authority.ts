@@ -71,6 +71,7 @@ const SIGNED_AS: Readonly<Record<string, Signed["kind"]>> = {
   "second.named": "SecondWallet",
   "owner.moved": "MoveOwner",
   "owner.received": "MoveOwner",
+  "resume.signed": "Resume",
 };
 /** Actions that directly follow the entry of their order. */
 const AFTER_ORDER: Readonly<Record<string, OrderKind>> = {
@@ -80,6 +81,7 @@ const AFTER_ORDER: Readonly<Record<string, OrderKind>> = {
   "key.rotated": "IssueKey",
   "connection.granted": "IssueKey",
   "approval.granted": "ApprovePayment",
+  "owner.resumed": "Resume",
 };
 
 type Facts = Record<string, unknown>;
@@ -155,6 +157,7 @@ export class Authority {
       return isAddress(order.owner, body.owner) ? undefined : OTHER;
     }
     if (kind === "MoveOwner") return this.#move(body, order);
+    if (kind === "Resume" && !isAddress(order.owner, body.owner)) return OTHER;
     this.#open = signed;
     return undefined;
   }
@@ -190,8 +193,8 @@ export class Authority {
   #unsignedFault(body: EntryBody, open: Signed | undefined): string | undefined {
     const { action, agentId, after } = body;
     const needed = AFTER_ORDER[action];
-    const order = open && "order" in open ? (open.order as { agent: string }) : undefined;
-    const isOpen = order !== undefined && order.agent === agentId;
+    const order = open && "order" in open ? (open.order as { agent?: string }) : undefined;
+    const isOpen = order !== undefined && (order.agent ?? null) === agentId;
     if (needed !== undefined) {
       if (!isOpen || open?.kind !== needed) return `is ${action} without a signed order`;
       return this.#permittedFault(body, open);
@@ -225,6 +228,7 @@ export class Authority {
       const facts = { approvalId, payee, amount, site: site || null, orderNonce };
       return holds({ ...facts, network: `eip155:${open.chainId}` }, after) ? undefined : OTHER;
     }
+    if (open.kind === "Resume") return undefined;
     if (open.kind !== "AgentPolicy") return OTHER;
     const agent = this.#agent(agentId);
     agent.status = "active";

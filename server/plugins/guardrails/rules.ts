@@ -339,14 +339,19 @@ const paymentsPerHour = windowRule({
 
 interface StatusFacts {
   status: string;
+  /** "stop", or the rule that paused the agent; missing if its owner did. */
+  pausedBy?: string;
 }
 
 const status = {
   name: "status",
   codes: ["agent_paused"],
-  check: ({ status }) => ({
+  check: ({ status, pausedBy }) => ({
     refusal: status === "active" ? null : "agent_paused",
-    detail: `The agent is ${status}.`,
+    detail:
+      pausedBy === "stop"
+        ? "The owner stopped everything, so no agent can pay."
+        : `The agent is ${status}.`,
   }),
   factsOf: ({ status }) => ({ status }),
 } as const satisfies Rule<StatusFacts, "agent_paused">;

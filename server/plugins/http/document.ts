@@ -106,6 +106,7 @@ const TAGS: Record<string, string> = {
   "owners: approvals": "Payments that agents ask the owner to allow",
   "owners: payments": "Payments, fetches and refusals",
   "owners: withdrawals": "Withdrawals, with an order that the owner's wallet signs",
+  "owners: stop": "Stop everything with one request, and resume with the owner's signature",
   "owners: recovery": "The owner's recovery wallet",
   "owners: notifications": "Notifications of owners and merchants, and webhooks",
   "owners: audit": "The audit log of an owner's account, a hash chain that anyone can check",

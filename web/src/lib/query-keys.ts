@@ -79,6 +79,8 @@ export const staleAfter = {
     "audit",
     "audit-chain",
   ],
+  /** Everything was stopped or resumed. */
+  stop: ["session", "agents", "agent", "overview", "notifications", "audit-chain"],
   apiKeys: ["keys", "audit", "audit-chain"],
   channels: ["channels", "agent"],
   connections: ["connections", "audit", "audit-chain"],
@@ -103,6 +105,7 @@ export async function refetch(roots: Iterable<Root>): Promise<void> {
 export const invalidate = {
   afterPayment: () => refetch(staleAfter.payment),
   afterRules: () => refetch(staleAfter.rules),
+  afterStop: () => refetch(staleAfter.stop),
   afterApiKeys: () => refetch(staleAfter.apiKeys),
   afterChannels: () => refetch(staleAfter.channels),
   afterConnections: () => refetch(staleAfter.connections),
