@@ -137,6 +137,42 @@ t.test("the recovery wallet", async (t) => {
     t.same(faults, []);
   });
 
+  await t.test("stops everything on any screen; the owner's wallet resumes", async (t) => {
+    const { page: own, faults } = await openPage(t, world.browser, { reducedMotion: "reduce" });
+    await injectWallet(own, second, { chainId: world.chain.chainId });
+    await signInAsSecond(own, `${world.baseUrl}/agents`, DEMO_OWNER.address);
+    await own.goto(`${world.baseUrl}/marketplace`);
+    const statusOf = async () =>
+      (await world.database.pool.query("SELECT status, paused_by FROM agents")).rows;
+    await world.database.pool.query("UPDATE agents SET status = 'active'");
+    await own.getByRole("button", { name: "Stop everything" }).click();
+    const dialog = own.getByRole("dialog");
+    await dialog.getByText("To resume, your wallet signs").waitFor();
+    await picture(own, "stop-confirm");
+    await dialog.getByRole("button", { name: "Stop everything" }).click();
+    const banner = own.getByRole("region", { name: "Everything is stopped" });
+    await banner.getByText("1 agent is paused").waitFor();
+    t.equal(await banner.getByRole("button", { name: "Resume" }).count(), 0, "not by this wallet");
+    t.same(await statusOf(), [{ status: "paused", paused_by: "stop" }]);
+    t.same(faults, []);
+
+    const shown = page.getByRole("region", { name: "Everything is stopped" });
+    await shown.getByText("The wallet 0x").waitFor();
+    t.equal(await page.getByRole("button", { name: "Stop everything" }).count(), 0);
+    await picture(page, "stopped");
+    await changeOrder(page, "**/owner/resume", { owner: second.address });
+    await shown.getByRole("button", { name: "Resume" }).click();
+    await page.getByText(DIFFERS).first().waitFor();
+    await page.unroute("**/owner/resume");
+    await shown.getByRole("button", { name: "Resume" }).click();
+    const sign = page.getByRole("dialog").getByRole("button", { name: "Sign", exact: true });
+    await sign.waitFor();
+    await picture(page, "stop-resume");
+    await sign.click();
+    await shown.waitFor({ state: "detached" });
+    t.same(await statusOf(), [{ status: "active", paused_by: null }]);
+  });
+
   await t.test("is removed, and its session ends", async (t) => {
     await page.getByRole("button", { name: "Revoke", exact: true }).click();
     await page.getByLabel("Address of your recovery wallet").waitFor();

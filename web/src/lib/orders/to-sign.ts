@@ -7,6 +7,7 @@ import { AMOUNT, type Kind, TIME } from "../../../../packages/rules/src/kinds.ts
 import {
   type MoveOwnerOrder,
   REQUESTED_FORM,
+  type ResumeOrder,
   type SecondWalletOrder,
   typedDataOf,
 } from "../../../../packages/rules/src/orders.ts";
@@ -64,6 +65,18 @@ export function moveToSign(
   assertSame(isSameAddress(order.from, wanted.from), "From", wanted.from, order.from);
   assertSame(isSameAddress(order.to, wanted.to), "To", wanted.to, order.to);
   return typedDataOf("MoveOwner", order, chainId, REQUESTED_FORM);
+}
+
+export function resumeToSign(
+  order: ResumeOrder,
+  wanted: { owner: string; stoppedAt: string },
+  chainId: number,
+) {
+  assertSingleUse({ ...order });
+  const stoppedAt = String(Math.floor(Date.parse(wanted.stoppedAt) / 1000));
+  assertSame(isSameAddress(order.owner, wanted.owner), "Owner", wanted.owner, order.owner);
+  assertSame(order.stoppedAt === stoppedAt, "Stopped at", stoppedAt, order.stoppedAt);
+  return typedDataOf("Resume", order, chainId, REQUESTED_FORM);
 }
 
 export interface FieldToSign {
