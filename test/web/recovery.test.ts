@@ -4,7 +4,7 @@ import type { Page } from "playwright-core";
 import t from "tap";
 import { openPage } from "../helpers/browser.ts";
 import { testAccount } from "../helpers/chain.ts";
-import { createAgent, signIn } from "../helpers/owner.ts";
+import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import { usdcOf } from "../spending/ledger.helper.ts";
 import { injectWallet } from "./injected-wallet.ts";
 import { picture } from "./pictures.ts";
@@ -144,7 +144,11 @@ t.test("the recovery wallet", async (t) => {
     await own.goto(`${world.baseUrl}/marketplace`);
     const statusOf = async () =>
       (await world.database.pool.query("SELECT status, paused_by FROM agents")).rows;
-    await world.database.pool.query("UPDATE agents SET status = 'active'");
+    await asOwner(world.app, await signIn(world, DEMO_OWNER), {
+      method: "PATCH",
+      url: `/api/agents/${agent.id}`,
+      body: { status: "active" },
+    });
     await own.getByRole("button", { name: "Stop everything" }).click();
     const dialog = own.getByRole("dialog");
     await dialog.getByText("To resume, your wallet signs").waitFor();
@@ -159,7 +163,7 @@ t.test("the recovery wallet", async (t) => {
     const shown = page.getByRole("region", { name: "Everything is stopped" });
     await shown.getByText("The wallet 0x").waitFor();
     t.equal(await page.getByRole("button", { name: "Stop everything" }).count(), 0);
-    await picture(page, "stopped");
+    await picture(page, "stopped", true);
     await changeOrder(page, "**/owner/resume", { owner: second.address });
     await shown.getByRole("button", { name: "Resume" }).click();
     await page.getByText(DIFFERS).first().waitFor();

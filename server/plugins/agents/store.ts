@@ -29,6 +29,7 @@ interface Facts extends Place {
   /** "stop", or the rule that paused it; null if the owner paused it, or nobody. */
   pausedBy: string | null;
   pausedAt: Date | null;
+  readAt: Date;
   createdAt: Date;
   updatedAt: Date;
   archivedAt: Date | null;
@@ -95,6 +96,7 @@ function rowOf(stored: Stored, now: Date): AgentRow {
     expired: expiresAt !== null && expiresAt <= now,
     pausedBy: stored.pausedBy,
     pausedAt: stored.pausedAt,
+    readAt: now,
     createdAt,
     updatedAt,
     archivedAt,

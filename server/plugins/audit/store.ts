@@ -33,6 +33,8 @@ export type AuditAction =
   | "agent.updated"
   | "agent.paused"
   | "agent.resumed"
+  /** Written by purser_pause_by_rule. */
+  | "agent.paused_by_rule"
   | "agent.archived"
   | "agent.refused"
   | "allowlist.replaced"
