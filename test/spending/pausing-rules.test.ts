@@ -81,7 +81,8 @@ t.test(
       "UPDATE payments SET updated_at = updated_at - interval '61 minutes' WHERE agent_id = $1",
       [agent.agentId],
     );
-    for (let count = 0; count < 2; count += 1) await pay(agent, 1n, { to });
+    const other = randomAddress();
+    for (let count = 0; count < 2; count += 1) await pay(agent, 1n, { to: other });
     t.same(await stateOf(agent), active);
     const { paymentId } = await pay(agent, 1n);
     await pool.query(
