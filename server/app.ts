@@ -27,6 +27,7 @@ import guardrails from "./plugins/guardrails/index.ts";
 import agents from "./plugins/agents/index.ts";
 import recovery from "./plugins/recovery/index.ts";
 import passkeys from "./plugins/passkeys/index.ts";
+import stop from "./plugins/stop/index.ts";
 import approvals from "./plugins/approvals/index.ts";
 import settlement from "./plugins/settlement/index.ts";
 import reconciliation from "./plugins/reconciliation/index.ts";
@@ -87,6 +88,7 @@ const MODULES = [
   agents,
   recovery,
   passkeys,
+  stop,
   approvals,
   settlement,
   reconciliation,

@@ -104,6 +104,22 @@ export const ERRORS = {
     "Fetch its site with x402-fetch, or ask the owner to allow this payee elsewhere.",
   ),
   agent_paused: define(403, "Agent is paused", "Ask the owner to resume the agent.", true),
+  paused_by_rule: define(
+    403,
+    "A rule paused the agent",
+    "Stop paying and report it: the owner must check what happened and resume the agent with the wallet.",
+  ),
+  outside_pay_times: define(
+    403,
+    "Outside the hours or days of payments",
+    "Wait until `availableAt`.",
+    true,
+  ),
+  owner_stopped: define(
+    409,
+    "The owner stopped everything",
+    "Resume first: `POST /api/owner/resume`, which the owner's wallet signs. Pausing, lowering, revoking, closing channels and withdrawing work meanwhile.",
+  ),
   agent_expired: define(403, "Agent has expired", "Ask the owner to extend the agent."),
   price_exceeds_max: define(
     403,

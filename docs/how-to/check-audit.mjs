@@ -147,6 +147,75 @@ var COUNT = {
   text: (count) => count === null ? "no limit" : String(count),
   readText: (text2) => text2 === "no limit" ? null : numberIn(text2)
 };
+var countFrom = (least, name, text2, read2) => ({
+  ...COUNT,
+  name,
+  schema: { type: "integer", minimum: least, maximum: MAX_COUNT },
+  hint: `Enter a whole number from ${least} to a million.`,
+  readWire: (wire) => wire !== null && wire < least ? { ok: false, reason: `must be a whole number from ${least} to a million` } : COUNT.readWire(wire),
+  text: (count) => count === null ? "never" : text2(count),
+  readText: (shown) => shown === "never" ? null : numberIn(read2.exec(shown)?.[1] ?? "")
+});
+var FAILURES = countFrom(1, "failures", (count) => `after ${count}`, /^after ([0-9]+)$/);
+var FACTOR = countFrom(2, "factor", (count) => `${count} times`, /^([0-9]+) times$/);
+var MINUTES_A_DAY = 24 * 60;
+var HOURS_FORM = /^([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])$/;
+var NO_TIME = "none";
+function isWithin(hours, minute) {
+  const [, fromHour, fromMinute, toHour, toMinute] = HOURS_FORM.exec(hours) ?? [];
+  const from = Number(fromHour) * 60 + Number(fromMinute);
+  const to = Number(toHour) * 60 + Number(toMinute);
+  return from < to ? minute >= from && minute < to : minute >= from || minute < to;
+}
+var isHours = (text2) => {
+  const [from, to] = text2.split("-");
+  return HOURS_FORM.test(text2) && from !== to;
+};
+var paysAtMinute = (hours, minute) => hours === null || isHours(hours) && isWithin(hours, minute);
+var EVERY_MINUTE = Array.from({ length: MINUTES_A_DAY }, (_, minute) => minute);
+var HOURS = {
+  name: "hours",
+  unit: "",
+  type: "string",
+  column: "text",
+  unset: null,
+  fault: "validation_failed",
+  schema: { type: "string", pattern: HOURS_FORM.source, examples: ["08:00-18:00"] },
+  hint: "Enter two different times such as 08:00-18:00, in UTC.",
+  sign: (hours) => hours ?? "",
+  readSigned: (text2) => text2 === "" ? null : isHours(text2) ? text2 : NO_TIME,
+  wire: (hours) => hours,
+  readWire: (wire) => wire === null || isHours(wire) ? { ok: true, value: wire } : { ok: false, reason: "must be two different times such as 08:00-18:00" },
+  readTyped: (text2) => text2.trim(),
+  allowsMore: (wanted, current) => EVERY_MINUTE.some((minute) => paysAtMinute(wanted, minute) && !paysAtMinute(current, minute)),
+  refuses: (hours, { nowSeconds }) => hours !== null && !paysAtMinute(hours, Number(nowSeconds / 60n) % MINUTES_A_DAY),
+  text: (hours) => hours === null ? "at any hour" : `${hours} UTC`,
+  readText: (text2) => text2 === "at any hour" ? null : /^(.+) UTC$/.exec(text2)?.[1]
+};
+var WEEK = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+var isDays = (text2) => {
+  const days = text2.split(",");
+  return days.length < WEEK.length && WEEK.filter((day) => days.includes(day)).join(",") === text2;
+};
+var paysOn = (days, day) => days === null || isDays(days) && days.split(",").includes(day);
+var dayOf = (nowSeconds) => WEEK[Number((nowSeconds / 86400n + 3n) % 7n)] ?? "";
+var DAYS = {
+  ...HOURS,
+  name: "days",
+  schema: {
+    type: "string",
+    pattern: `^(${WEEK.join("|")})(,(${WEEK.join("|")}))*$`,
+    examples: ["mon,tue,wed,thu,fri"]
+  },
+  hint: "Enter days such as mon,tue,wed,thu,fri.",
+  readSigned: (text2) => text2 === "" ? null : isDays(text2) ? text2 : NO_TIME,
+  readWire: (wire) => wire === null || isDays(wire) ? { ok: true, value: wire } : { ok: false, reason: "must be some days in the order of the week, such as mon,tue,wed" },
+  readTyped: (text2) => text2.trim().toLowerCase().replaceAll(" ", ""),
+  allowsMore: (wanted, current) => WEEK.some((day) => paysOn(wanted, day) && !paysOn(current, day)),
+  refuses: (days, { nowSeconds }) => days !== null && !paysOn(days, dayOf(nowSeconds)),
+  text: (days) => days === null ? "on every day" : days,
+  readText: (text2) => text2 === "on every day" ? null : text2
+};
 var TIME = {
   name: "time",
   unit: "Seconds",
@@ -335,6 +404,46 @@ var AGENT = {
     description: "Seconds: the longest withdraw delay of a payment channel",
     refusal: "the channel's withdraw delay is longer than the owner signed",
     describe: (text2) => `A payment channel returns unspent money within ${text2}.`
+  },
+  payHours: {
+    kind: HOURS,
+    since: 3,
+    column: "pay_hours",
+    label: "Hours of the day",
+    help: "Optional. Such as 08:00-18:00, in UTC; may cross midnight",
+    description: "Hours in UTC in which it pays, such as 08:00-18:00; they may cross midnight",
+    refusal: "it does not pay at this hour",
+    describe: (text2) => `It pays only at ${text2}.`
+  },
+  payDays: {
+    kind: DAYS,
+    since: 3,
+    column: "pay_days",
+    label: "Days of the week",
+    help: "Optional. Such as mon,tue,wed,thu,fri, in UTC",
+    description: "Days in UTC on which it pays, such as mon,tue,wed,thu,fri",
+    refusal: "it does not pay on this day",
+    describe: (text2) => `It pays only on ${text2}.`
+  },
+  pauseAfterFailures: {
+    kind: FAILURES,
+    since: 3,
+    column: "pause_after_failures",
+    label: "Pause after failures",
+    help: "Optional. Failed and refused payments in an hour",
+    description: "After so many failed or refused payments and paid fetches in an hour the agent is paused; null: never",
+    refusal: "too many of its payments failed or were refused",
+    describe: (text2) => `It is paused ${text2} failed or refused payments in an hour.`
+  },
+  pauseAtRate: {
+    kind: FACTOR,
+    since: 3,
+    column: "pause_at_rate",
+    label: "Pause when it spends faster",
+    help: "Optional. 5 pauses it above 5 times its usual day",
+    description: "The agent is paused when its last 24 hours would exceed so many times its usual day: the mean of the 14 days before, of which it needs three; null: never",
+    refusal: "it spends faster than usual",
+    describe: (text2) => `It is paused at ${text2} the spending of its usual day.`
   }
 };
 var PAYEE = {
@@ -481,7 +590,8 @@ var MEMBERS = {
   amount: AMOUNT,
   maxAmount: AMOUNT,
   expiresAt: TIME,
-  deadline: TIME
+  deadline: TIME,
+  stoppedAt: TIME
 };
 var kindOf = (struct, name) => SETTINGS[struct]?.find((field) => field.name === name)?.kind ?? MEMBERS[name];
 var known2 = /* @__PURE__ */ new WeakMap();
@@ -565,7 +675,8 @@ var ORDER_TYPES = {
   },
   PayoutAddress: {
     PayoutAddress: [address("owner"), number("version"), address("payout"), ...SINGLE_USE]
-  }
+  },
+  Resume: { Resume: [address("owner"), number("stoppedAt"), ...SINGLE_USE] }
 };
 var ORDER_KINDS = [
   "AgentPolicy",
@@ -812,7 +923,8 @@ var SIGNED_AS = {
   "passkeys.signed": "Passkeys",
   "payout.named": "PayoutAddress",
   "owner.moved": "MoveOwner",
-  "owner.received": "MoveOwner"
+  "owner.received": "MoveOwner",
+  "resume.signed": "Resume"
 };
 var AFTER_ORDER = {
   "agent.created": "AgentPolicy",
@@ -820,7 +932,8 @@ var AFTER_ORDER = {
   "key.created": "IssueKey",
   "key.rotated": "IssueKey",
   "connection.granted": "IssueKey",
-  "approval.granted": "ApprovePayment"
+  "approval.granted": "ApprovePayment",
+  "owner.resumed": "Resume"
 };
 var OTHER = "differs from its signed order";
 var UNFOUNDED = "does not follow from the rules in force before it";
@@ -878,6 +991,7 @@ var Authority = class {
     }
     if (kind === "Passkeys" || kind === "PayoutAddress") return this.#listFault(body, signed);
     if (kind === "MoveOwner") return this.#move(body, order);
+    if (kind === "Resume" && !isAddress(order.owner, body.owner)) return OTHER;
     this.#open = signed;
     return void 0;
   }
@@ -918,7 +1032,7 @@ var Authority = class {
     const { action, agentId, after } = body;
     const needed = AFTER_ORDER[action];
     const order = open && "order" in open ? open.order : void 0;
-    const isOpen = order !== void 0 && order.agent === agentId;
+    const isOpen = order !== void 0 && (order.agent ?? null) === agentId;
     if (needed !== void 0) {
       if (!isOpen || open?.kind !== needed) return `is ${action} without a signed order`;
       return this.#permittedFault(body, open);
@@ -950,6 +1064,7 @@ var Authority = class {
       const facts2 = { approvalId, payee, amount, site: site || null, orderNonce };
       return holds({ ...facts2, network: `eip155:${open.chainId}` }, after) ? void 0 : OTHER;
     }
+    if (open.kind === "Resume") return void 0;
     if (open.kind !== "AgentPolicy") return OTHER;
     const agent = this.#agent(agentId);
     agent.status = "active";

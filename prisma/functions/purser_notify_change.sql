@@ -26,6 +26,12 @@ BEGIN
         'endsAt', CASE WHEN NEW.action = 'key.rotated'
                        THEN coalesce(NEW.after->'previous'->>'revokedAt', NEW.after->'previous'->>'expiresAt') END,
         'thirdParty', jsonb_build_object('label', NEW.before->>'label'))));
+  ELSIF NEW.action IN ('owner.stopped', 'owner.resumed') THEN
+    PERFORM purser_notify(NEW.owner_id, NEW.action, NULL, NEW.id,
+      jsonb_build_object('by', NEW.actor, 'agents', NEW.after->'agents', 'auditId', NEW.id));
+  ELSIF NEW.action = 'agent.paused_by_rule' THEN
+    PERFORM purser_notify(NEW.owner_id, 'agent.paused', NEW.agent_id, NEW.agent_id,
+      jsonb_build_object('agentId', NEW.agent_id, 'auditId', NEW.id) || (NEW.after - 'status'));
   ELSIF NEW.action LIKE 'agent.%' OR NEW.action LIKE 'allowlist.%' OR NEW.action IN ('second.named', 'passkeys.signed', 'payout.named', 'owner.moved', 'owner.received') THEN
     PERFORM purser_notify(NEW.owner_id, 'policy.changed', NEW.agent_id, coalesce(NEW.agent_id, NEW.id),
       jsonb_strip_nulls(jsonb_build_object('agentId', NEW.agent_id, 'change', NEW.action, 'by', NEW.actor, 'auditId', NEW.id,
@@ -36,6 +42,6 @@ END;
 $$;
 CREATE TRIGGER notes_notify AFTER INSERT ON audit_notes FOR EACH ROW
   WHEN (NEW.action LIKE 'key.%' OR NEW.action LIKE 'connection.%' OR NEW.action LIKE 'allowlist.%'
-     OR NEW.action IN ('session.created', 'agent.created', 'agent.updated', 'agent.paused', 'agent.resumed', 'agent.archived',
-                       'second.named', 'passkeys.signed', 'payout.named', 'owner.moved', 'owner.received'))
+     OR NEW.action IN ('session.created', 'agent.created', 'agent.updated', 'agent.paused', 'agent.resumed', 'agent.archived', 'agent.paused_by_rule',
+                       'second.named', 'passkeys.signed', 'payout.named', 'owner.moved', 'owner.received', 'owner.stopped', 'owner.resumed'))
   EXECUTE FUNCTION purser_notify_change();

@@ -49,6 +49,14 @@ DECLARE
   v_through RECORD;
   v_growth NUMERIC;
   v_channel JSONB := '{}';
+  -- The rule that pauses the agent with this decision or did so before, and what it compared.
+  v_paused_by TEXT;
+  v_paused_facts JSONB;
+  -- The rule that pauses it after a refusal for another reason.
+  v_pauses TEXT;
+  v_failures BIGINT;
+  v_usual NUMERIC;
+  v_closed BOOLEAN;
 BEGIN
   SELECT * INTO ask FROM jsonb_to_record(p_request) AS j (
     agent_id TEXT, payment_id TEXT, api_key_id TEXT, kind TEXT, chain_id BIGINT, asset TEXT, payee TEXT, site TEXT,
@@ -203,6 +211,25 @@ BEGIN
       'payeeChannelLimit', v_payee.channel_held::text));
   END IF;
   v_expired := v_agent.expires_at IS NOT NULL AND v_agent.expires_at <= v_now;
+  IF v_agent.pay_hours IS NOT NULL OR v_agent.pay_days IS NOT NULL THEN
+    v_closed := NOT purser_pays_at(v_agent.pay_hours, v_agent.pay_days, v_now);
+  END IF;
+  v_paused_by := v_agent.paused_by;
+  v_paused_facts := v_agent.paused_facts;
+  IF v_agent.status = 'active' AND v_agent.pause_after_failures IS NOT NULL THEN
+    v_failures := purser_failures(ask.agent_id, v_now, v_agent.resumed_at);
+    IF v_failures >= v_agent.pause_after_failures THEN
+      v_paused_by := 'pause_after_failures';
+    END IF;
+  END IF;
+  IF v_agent.status = 'active' AND v_paused_by IS NULL AND v_agent.pause_at_rate IS NOT NULL THEN
+    v_usual := purser_usual_day(ask.agent_id, v_edge);
+    IF v_sum + v_growth > v_agent.pause_at_rate * v_usual THEN
+      v_paused_by := 'pause_at_rate';
+      v_paused_facts := jsonb_build_object('pauseAtRate', v_agent.pause_at_rate::text, 'usualDay', v_usual::text,
+        'rateSum', (v_sum + v_growth)::text);
+    END IF;
+  END IF;
   code := purser_first_refusal(
     p_status => v_agent.status, p_expired => v_expired, p_refusal => v_refusal, p_requested => v_growth,
     p_max_amount => ask.max_amount, p_allowed => v_allowed,
@@ -219,12 +246,31 @@ BEGIN
     p_channel_delay => (v_channel->>'channelDelay')::numeric,
     p_channel_longest_delay => (v_channel->>'channelLongestDelay')::numeric,
     p_payee_channel_held => (v_channel->>'payeeChannelHeld')::numeric,
-    p_payee_channel_limit => (v_channel->>'payeeChannelLimit')::numeric);
+    p_payee_channel_limit => (v_channel->>'payeeChannelLimit')::numeric,
+    p_paused_by => v_paused_by, p_closed => v_closed);
+  IF v_failures IS NOT NULL AND (v_paused_by = 'pause_after_failures' OR code IS NOT NULL) THEN
+    -- This refusal counts as well; one that only the rule itself caused does not.
+    v_failures := v_failures + (code <> 'paused_by_rule')::int;
+    IF v_failures >= v_agent.pause_after_failures AND v_paused_by IS NULL THEN
+      v_pauses := 'pause_after_failures';
+    END IF;
+    IF v_paused_by = 'pause_after_failures' OR v_pauses IS NOT NULL THEN
+      v_paused_facts := jsonb_build_object('failures', v_failures::text);
+    END IF;
+  END IF;
   snapshot := v_channel || jsonb_build_object(
     'status', v_agent.status, 'expired', v_expired, 'refusal', v_refusal, 'requested', v_growth::text,
     'maxAmount', ask.max_amount::text, 'allowed', v_allowed, 'perPaymentLimit', v_agent.per_payment_limit::text,
     'limit', v_agent.daily_limit::text, 'spent', (v_sum - v_open.day)::text, 'reserved', v_open.day::text,
     'balance', ask.balance::text, 'outstanding', v_open.wallet::text) || COALESCE(v_site, '{}');
+  IF v_paused_by IS NOT NULL THEN
+    snapshot := snapshot || jsonb_build_object('pausedBy', v_paused_by) || COALESCE(v_paused_facts, '{}');
+  END IF;
+  IF v_closed IS NOT NULL THEN
+    snapshot := snapshot || jsonb_strip_nulls(jsonb_build_object('payHours', v_agent.pay_hours, 'payDays', v_agent.pay_days,
+      'closed', v_closed, 'opensAt', CASE WHEN v_closed THEN
+        to_char(purser_opens_at(v_agent.pay_hours, v_agent.pay_days, v_now) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') END));
+  END IF;
   -- Limits that are not set are left out.
   v_windows := array_remove(ARRAY[v_hour, v_payee_day, v_week, v_month], NULL);
   IF cardinality(v_windows) > 0 OR v_payee.per_payment_limit IS NOT NULL OR v_payee.expires_at IS NOT NULL THEN
@@ -252,7 +298,7 @@ BEGIN
         p_per_payment => NULL, p_payee_per_payment => NULL, p_per_hour => NULL, p_last_hour => NULL,
         p_payee_limit => NULL, p_payee_sum => NULL, p_limit => NULL, p_window_sum => v_sum,
         p_weekly => NULL, p_week_sum => NULL, p_monthly => NULL, p_month_sum => NULL,
-        p_balance => ask.balance, p_outstanding => v_open.wallet);
+        p_balance => ask.balance, p_outstanding => v_open.wallet, p_paused_by => v_paused_by, p_closed => v_closed);
     END IF;
   END IF;
 
@@ -288,17 +334,20 @@ BEGIN
   IF code IS NOT NULL THEN
     outcome := 'blocked';
     valid_before := NULL;
+    IF v_agent.status = 'active' AND (code = 'paused_by_rule' OR v_pauses IS NOT NULL) THEN
+      PERFORM purser_pause_by_rule(ask.agent_id, COALESCE(v_pauses, v_paused_by), v_paused_facts);
+    END IF;
     IF v_freed > 0 OR cardinality(v_windows) > 0 THEN
       UPDATE agents a SET window_sum = v_sum, window_tail_at = v_edge WHERE a.id = ask.agent_id;
     END IF;
     -- Two refusals within an hour are the same when all of this is equal.
     v_hour_start := date_trunc('hour', v_now);
     v_denial_key := md5(jsonb_build_array(v_hour_start, code, ask.kind, ask.chain_id, ask.asset,
-      ask.payee, ask.amount, ask.max_amount, ask.url, ask.listing_id, ask.api_key_id)::text)::uuid;
+      ask.payee, ask.amount, ask.max_amount, ask.url, ask.listing_id, ask.api_key_id, v_agent.resumed_at)::text)::uuid;
     IF NOT EXISTS (SELECT 1 FROM payments p WHERE p.agent_id = ask.agent_id AND p.denial_key = v_denial_key) THEN
       IF v_agent.refusals_hour = v_hour_start AND v_agent.refusals >= purser_refusal_rows() THEN
         -- Too many for a row each: they are counted on one row per rule, without payee and amount.
-        v_denial_key := md5(jsonb_build_array(v_hour_start, code, ask.kind, ask.chain_id, ask.asset)::text)::uuid;
+        v_denial_key := md5(jsonb_build_array(v_hour_start, code, ask.kind, ask.chain_id, ask.asset, v_agent.resumed_at)::text)::uuid;
         ask.payee := NULL;
         ask.amount := 0;
         ask.is_maximum := FALSE;

@@ -182,6 +182,11 @@ const agentFields = {
   name: Type.String(),
   status: AgentStatus,
   expired: Type.Boolean(),
+  pausedBy: Nullable(
+    Type.String(),
+    "`stop` if the owner stopped everything, or the rule that paused it; null if its owner paused it, or nobody",
+  ),
+  pausedAt: Nullable(Timestamp, "Since when a stop or a rule has paused it"),
   network: NetworkId,
   walletAddress: AddressOutput,
   wallet: AddressOutput,

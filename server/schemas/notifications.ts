@@ -25,7 +25,10 @@ export const NOTIFICATION_TYPES = [
   "agent.limit_reached",
   "agent.low_balance",
   "agent.funded",
+  "agent.paused",
   "policy.changed",
+  "owner.stopped",
+  "owner.resumed",
   "key.created",
   "key.revoked",
   "session.created",
@@ -59,8 +62,12 @@ export const NOTIFICATION_MEANINGS: Readonly<Record<NotificationTypeName, string
     "An agent used 80 % or 100 % (`percent`) of a limit (`window`: `24h`, `7d`, `30d`). It is sent again after the use fell below 70 %, or a window later.",
   "agent.low_balance": "The wallet of an agent holds less than a tenth of its daily limit.",
   "agent.funded": "The wallet of an agent received money.",
+  "agent.paused":
+    "A rule paused an agent (`rule`, and why in `detail`). Resuming it needs the owner's wallet.",
   "policy.changed":
     "An agent was created, changed, paused or archived, or its payees, or the owner's recovery wallet, passkeys or payout address changed.",
+  "owner.stopped": "Everything was stopped: all agents are paused until the owner's wallet signs.",
+  "owner.resumed": "The stop was ended: the agents that it paused can pay again.",
   "key.created": "A key or connection that can act for an agent was created.",
   "key.revoked": "A key or connection of an agent was revoked.",
   "session.created": "Somebody signed in as the owner.",

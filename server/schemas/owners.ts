@@ -3,6 +3,9 @@ import {
   AddressInput,
   AddressOutput,
   Amount,
+  Described,
+  Digits,
+  Hex32,
   NetworkId,
   Nullable,
   OneOf,
@@ -11,6 +14,7 @@ import {
   Timestamp,
   Id,
 } from "./common.ts";
+import { OrderSignature, problemWith } from "./orders.ts";
 
 export const Nonce = Type.Object({
   nonce: Type.String({
@@ -44,6 +48,36 @@ export const SignsWith = OneOf(
   "What the owner's account is: a wallet's key, a contract, or only passkeys",
 );
 
+export const Stopped = Type.Object(
+  {
+    at: Timestamp,
+    by: Described(AddressOutput, "The wallet that stopped it: the owner's or the recovery wallet"),
+    agents: Type.Integer({
+      description: "How many agents it paused; resuming returns exactly these",
+    }),
+  },
+  { description: "The owner stopped everything" },
+);
+
+export const StopAnswer = Type.Object({ success: Type.Literal(true), stopped: Stopped });
+export const ResumeAnswer = Type.Object({
+  success: Type.Literal(true),
+  stopped: Type.Null(),
+  agents: Type.Integer({ description: "How many agents are active again" }),
+});
+
+export const ResumeOrder = Strict({
+  owner: AddressOutput,
+  stoppedAt: Described(Digits, "In seconds: which stop it ends"),
+  nonce: Hex32,
+  deadline: Digits,
+});
+export const ResumeBody = Strict({
+  authorization: Type.Optional(Strict({ order: ResumeOrder, signature: OrderSignature })),
+});
+export const ResumeProblem = problemWith(ResumeOrder);
+export const resumeRefusals = { 403: ResumeProblem, 409: ResumeProblem };
+
 export const SessionInfo = Type.Object({
   address: {
     ...AddressOutput,
@@ -52,6 +86,7 @@ export const SessionInfo = Type.Object({
   signsWith: SignsWith,
   signedInWith: OneOf(["wallet", "passkey"]),
   second: Nullable(AddressOutput),
+  stopped: Nullable(Stopped),
   sessionId: Id,
   createdAt: Timestamp,
   expiresAt: Timestamp,

@@ -45,6 +45,21 @@ const SAMPLES: Record<string, Samples> = {
     widest: 2_592_000,
     impossible: "899",
   },
+  // On a Thursday (1 January 1970) at midnight.
+  hours: {
+    values: ["00:01-00:00", "00:02-00:00"],
+    refused: { valueAtomic: 1n, nowSeconds: 59n },
+    allowed: { valueAtomic: 1n, nowSeconds: 60n },
+    impossible: "'00:00-24:00'",
+  },
+  days: {
+    values: ["mon,tue,wed,thu,fri,sat", "mon,tue,wed,thu,fri"],
+    refused: { valueAtomic: 1n, nowSeconds: 3n * 86_400n },
+    allowed: { valueAtomic: 1n, nowSeconds: 3n * 86_400n - 1n },
+    impossible: "'someday'",
+  },
+  failures: { values: [50, 49], impossible: "0" },
+  factor: { values: [50, 49], impossible: "1" },
   count: { values: [50, 49], impossible: "-1" },
   time: {
     values: ["2036-01-01T00:00:00.000Z", "2035-12-31T23:59:59.000Z"],

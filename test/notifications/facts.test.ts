@@ -29,6 +29,10 @@ const ELSEWHERE = new Set([
   "refund.failed",
   "webhook.test",
   "webhook.disabled",
+  // In test/owners/stop.test.ts and test/spending/pausing-rules.test.ts.
+  "owner.stopped",
+  "owner.resumed",
+  "agent.paused",
   "channel.opened",
   "channel.low",
   "channel.closed",

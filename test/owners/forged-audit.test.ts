@@ -184,6 +184,8 @@ t.test("a signature for one action proves no other", async (t) => {
       "second.named",
       "owner.moved",
       "owner.received",
+      "resume.signed",
+      "owner.resumed",
       "agent.updated",
     ]) {
       if (from === to) continue;

@@ -108,6 +108,8 @@ export const ROUTES: Record<string, RouteRow> = {
   "DELETE /api/auth/sessions/:id": OWNED("200"),
   "GET /api/audit": OWNER("200"),
   "GET /api/audit/export": OWNER("200"),
+  "POST /api/owner/stop": OWNER("200"),
+  "POST /api/owner/resume": OWNER("200", {}),
   "GET /api/recovery": OWNER("200"),
   "PUT /api/recovery/second": OWNER("403 owner_signature_required", { address: SHOP }),
   "POST /api/recovery/move": OWNER("409 conflict", {}),

@@ -34,6 +34,15 @@ const OTHER = "0x90f79bf6eb2c4f870365e785982e1f101e93b906";
 const amount = fc.bigInt({ min: 1n, max: 4n });
 const facts = fc.record({
   status: fc.constantFrom("active", "active", "active", "paused"),
+  // Only of an agent that is paused.
+  pausedBy: fc.constantFrom<string | undefined>(
+    undefined,
+    "stop",
+    "pause_after_failures",
+    "pause_at_rate",
+  ),
+  // Of the day of the test: all, this one, all others.
+  payDays: fc.constantFrom<"all" | "today" | "none">("all", "all", "all", "today", "none"),
   expired: fc.oneof({ weight: 4, arbitrary: fc.constant(false) }, fc.constant(true)),
   refusal: fc.constantFrom<
     "listing_mismatch" | "url_blocked" | "challenge_already_used" | "channel_distrusted" | undefined
@@ -77,6 +86,8 @@ type Facts = typeof facts extends fc.Arbitrary<infer T> ? T : never;
 
 const FAULTLESS: Facts = {
   status: "active",
+  pausedBy: undefined,
+  payDays: "all",
   expired: false,
   refusal: undefined,
   requested: 2n,
@@ -110,6 +121,8 @@ const REACHED = DENIAL_CODES.filter((code) => !(OF_CHANNELS as readonly string[]
 /** One example per rule: random cases rarely reach the late ones. */
 const ONE_FAULT: Record<Exclude<DenialCode, (typeof OF_CHANNELS)[number]>, Partial<Facts>> = {
   agent_paused: { status: "paused" },
+  paused_by_rule: { status: "paused", pausedBy: "pause_after_failures" },
+  outside_pay_times: { payDays: "none" },
   agent_expired: { expired: true },
   listing_mismatch: { refusal: "listing_mismatch" },
   url_blocked: { refusal: "url_blocked" },
@@ -140,13 +153,31 @@ const agent = await seedAgent(pool, { dailyLimit: 1n, allowlist: [PAYEE, OTHER] 
 const budget = { ...readGasBudget(""), owner: 1n };
 await writeGasLimits(pool, CHAIN_ID, limitsOf(budget, 1n));
 
+const TODAY = new Date().getUTCDay();
+/** Days of the week that allow the test's own day and those around it, or none of them. */
+function daysOf(which: Facts["payDays"]): string | null {
+  if (which === "all") return null;
+  const near = [-1, 0, 1].map((more) => (TODAY + more + 7) % 7);
+  return ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
+    .filter((_, index) => near.includes((index + 1) % 7) === (which === "today"))
+    .join(",");
+}
+
 /** The code by which SQL refuses, which must equal that of the list of rules; null when neither refuses. */
 async function refusalOf(given: Facts): Promise<string | null> {
   await setRules(pool, agent.agentId, given);
   await pool.query(
-    `UPDATE agents SET status = $2, expires_at = clock_timestamp() + $3 * interval '1 hour', fetch_scope = $4
+    `UPDATE agents SET status = $2, expires_at = clock_timestamp() + $3 * interval '1 hour', fetch_scope = $4,
+            paused_by = $5, pay_days = $6
       WHERE id = $1`,
-    [agent.agentId, given.status, given.expired ? -1 : 1, given.fetch],
+    [
+      agent.agentId,
+      given.status,
+      given.expired ? -1 : 1,
+      given.fetch,
+      given.status === "paused" ? given.pausedBy : null,
+      daysOf(given.payDays),
+    ],
   );
   await pool.query(
     "UPDATE allowlist_entries SET site = CASE address WHEN $2 THEN $3 ELSE $4 END WHERE agent_id = $1",

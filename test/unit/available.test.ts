@@ -21,6 +21,11 @@ const facts = fc
       { weight: 12, arbitrary: fc.constant("active") },
       fc.constantFrom("paused", "archived"),
     ),
+    pausedBy: fc.oneof(
+      { weight: 24, arbitrary: fc.constant(undefined) },
+      fc.constantFrom("stop", "pause_after_failures", "pause_at_rate"),
+    ),
+    closed: fc.oneof({ weight: 12, arbitrary: fc.constant(undefined) }, fc.boolean()),
     expired: rarely,
     hasNoPayee: rarely,
     isGasShort: rarely,

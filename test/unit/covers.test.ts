@@ -156,6 +156,7 @@ class World {
       payeeColumns: listed ? payeeText(listed) : null,
       rulesVersion: 1,
       latestVersion: 3,
+      isHeld: false,
       nowSeconds: NOW,
       ...this.loaded,
     };

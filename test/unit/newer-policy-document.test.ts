@@ -64,6 +64,10 @@ const BEFORE_PAYEES = [
 const AFTER_PAYEES = [
   ["uint256", "channelHeld"],
   ["uint256", "channelDelay"],
+  ["string", "payHours"],
+  ["string", "payDays"],
+  ["uint256", "pauseAfterFailures"],
+  ["uint256", "pauseAtRate"],
   ["string", "halt"],
   ["uint256", "documentVersion"],
   ["bytes32", "nonce"],

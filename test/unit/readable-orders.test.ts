@@ -120,8 +120,14 @@ t.test("each value has one text, and is read from it", async (t) => {
   );
   const fields = [...AGENT_FIELDS, ...PAYEE_FIELDS];
   for (const { name, kind } of fields) {
+    const texts: Record<string, string[]> = {
+      hours: ["", "08:00-18:00", "22:00-06:00", "00:00-00:01", "none"],
+      days: ["", "mon", "mon,tue", "sat,sun", "none"],
+    };
     const given =
-      kind.type === "string" ? fc.constantFrom(...(kind.offers as string[])) : number.map(String);
+      kind.type === "string"
+        ? fc.constantFrom(...(texts[kind.name] ?? (kind.offers as string[])))
+        : number.map(String);
     fc.assert(
       fc.property(given, given, (one, other) => {
         const [text, otherText] = [one, other].map((signed) =>

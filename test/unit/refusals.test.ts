@@ -28,6 +28,13 @@ const facts: fc.Arbitrary<Snapshot> = fc
   .record({
     agent: fc.record({
       status: often("active", "paused", "archived"),
+      pausedBy: often<string | undefined>(
+        undefined,
+        "stop",
+        "pause_after_failures",
+        "pause_at_rate",
+      ),
+      closed: often<boolean | undefined>(undefined, false, true),
       expired: fc.nat({ max: 9 }).map((one) => one === 0),
       approval: fc.option(fc.constant({ id: "apr_1", nonce: "0x01" } as const), {
         nil: undefined,
@@ -157,8 +164,11 @@ type Refusal = [rule: RuleName, code: DenialCode];
 function expectedRefusal(f: Snapshot): Refusal | undefined {
   const { requested } = f;
   const price = f.price === undefined ? requested : f.price;
+  if (f.pausedBy === "pause_after_failures" || f.pausedBy === "pause_at_rate")
+    return [f.pausedBy, "paused_by_rule"];
   if (f.status !== "active") return ["status", "agent_paused"];
   if (f.expired) return ["expiry", "agent_expired"];
+  if (f.closed === true) return ["pay_times", "outside_pay_times"];
   if (f.refusal !== null) return ["target", f.refusal as DenialCode];
   if (f.maxAmount !== null && price > f.maxAmount) return ["max_amount", "price_exceeds_max"];
   if (f.approval === undefined) {

@@ -25,6 +25,9 @@ export const bare: Snapshot = {
 export const fine: Snapshot = {
   ...bare,
   maxAmount: 1n * USDC,
+  payHours: "08:00-18:00",
+  payDays: "mon,tue",
+  closed: false,
   payeeExpired: false,
   price: 1n * USDC,
   channelDeposit: 1n * USDC,
@@ -57,8 +60,26 @@ export const FAULTS: {
   wrong: Partial<Snapshot>;
   detailPattern: RegExp;
 }[] = [
+  {
+    rule: "pause_after_failures",
+    code: "paused_by_rule",
+    wrong: { pausedBy: "pause_after_failures", failures: 3n },
+    detailPattern: /3 payments failed or were refused in an hour/,
+  },
+  {
+    rule: "pause_at_rate",
+    code: "paused_by_rule",
+    wrong: { pausedBy: "pause_at_rate", pauseAtRate: 2n, usualDay: USDC, rateSum: 2n * USDC + 1n },
+    detailPattern: /2\.000001 USDC in 24 hours is more than 2 times its usual day of 1 USDC/,
+  },
   { rule: "status", code: "agent_paused", wrong: { status: "paused" }, detailPattern: /is paused/ },
   { rule: "expiry", code: "agent_expired", wrong: { expired: true }, detailPattern: /has expired/ },
+  {
+    rule: "pay_times",
+    code: "outside_pay_times",
+    wrong: { closed: true, opensAt: "2026-12-01T08:00:00.000Z" },
+    detailPattern: /pays only at 08:00-18:00 UTC on mon,tue/,
+  },
   {
     rule: "target",
     code: "listing_mismatch",

@@ -77,6 +77,7 @@ import signedBefore from "./policy-version-1.json" with { type: "json" };
 const RELEASED = [
   "AgentPolicy(string agent,address wallet,uint256 version,string name,uint256 dailyLimit,uint256 weeklyLimit,uint256 monthlyLimit,uint256 perPaymentLimit,uint256 paymentsPerHour,string fetch,uint256 expiresAt,Payee[] payees,bytes32 nonce,uint256 deadline)Payee(address payee,string label,string site,uint256 dailyLimit,uint256 perPaymentLimit,uint256 expiresAt)",
   "AgentPolicy(string agent,address wallet,uint256 version,string name,uint256 dailyLimit,uint256 weeklyLimit,uint256 monthlyLimit,uint256 perPaymentLimit,uint256 paymentsPerHour,string fetch,uint256 expiresAt,Payee[] payees,uint256 channelHeld,uint256 channelDelay,uint256 documentVersion,bytes32 nonce,uint256 deadline)Payee(address payee,string label,string site,uint256 dailyLimit,uint256 perPaymentLimit,uint256 expiresAt,uint256 channelHeld)",
+  "AgentPolicy(string agent,address wallet,uint256 version,string name,uint256 dailyLimit,uint256 weeklyLimit,uint256 monthlyLimit,uint256 perPaymentLimit,uint256 paymentsPerHour,string fetch,uint256 expiresAt,Payee[] payees,uint256 channelHeld,uint256 channelDelay,string payHours,string payDays,uint256 pauseAfterFailures,uint256 pauseAtRate,uint256 documentVersion,bytes32 nonce,uint256 deadline)Payee(address payee,string label,string site,uint256 dailyLimit,uint256 perPaymentLimit,uint256 expiresAt,uint256 channelHeld)",
 ];
 
 const CHAIN_ID = 5_042_002;
@@ -225,6 +226,10 @@ t.test("custody compares it with its column", (t) =>
 const NOT_BY_ITSELF = {
   "agent paymentsPerHour":
     "needs the other payments: the guardrails, in test/spending/rules-order.test.ts",
+  "agent pauseAfterFailures":
+    "needs the other payments: the guardrails, in test/spending/pausing-rules.test.ts",
+  "agent pauseAtRate":
+    "needs the other payments: the guardrails, in test/spending/pausing-rules.test.ts",
   "agent fetch": "needs the payees' sites: coverOf, in the next test",
 };
 

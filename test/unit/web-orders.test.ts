@@ -17,6 +17,7 @@ import {
   type FieldToSign,
   fieldsToSign,
   moveToSign,
+  resumeToSign,
   secondWalletToSign,
   withdrawalToSign,
 } from "../../web/src/lib/orders/to-sign.ts";
@@ -274,6 +275,15 @@ t.test("agents that would move to another wallet are not signed for", async (t) 
   t.equal(hashTypedData(typed as never), orderDigest("MoveOwner", order, CHAIN_ID, REQUESTED_FORM));
   for (const change of [{ from: other }, { to: other }])
     t.throws(() => moveToSign({ ...order, ...change }, wanted, CHAIN_ID), differs);
+});
+
+t.test("a stop that the screen does not show is not resumed", async (t) => {
+  const order = { owner: wallet, stoppedAt: "1900000000", ...SINGLE_USE };
+  const wanted = { owner: wallet, stoppedAt: "2030-03-17T17:46:40.999Z" };
+  const typed = resumeToSign(order, wanted, CHAIN_ID);
+  t.equal(hashTypedData(typed as never), orderDigest("Resume", order, CHAIN_ID, REQUESTED_FORM));
+  for (const change of [{ owner: other }, { stoppedAt: "1900000001" }])
+    t.throws(() => resumeToSign({ ...order, ...change }, wanted, CHAIN_ID), differs);
 });
 
 t.test("the web app predicts what the server treats as loosening", async (t) => {

@@ -4,7 +4,7 @@ import type { Page } from "playwright-core";
 import t from "tap";
 import { openPage } from "../helpers/browser.ts";
 import { testAccount } from "../helpers/chain.ts";
-import { createAgent, signIn } from "../helpers/owner.ts";
+import { asOwner, createAgent, signIn } from "../helpers/owner.ts";
 import { usdcOf } from "../spending/ledger.helper.ts";
 import { injectWallet } from "./injected-wallet.ts";
 import { picture } from "./pictures.ts";
@@ -135,6 +135,46 @@ t.test("the recovery wallet", async (t) => {
     await own.getByText("Sign in with the owner’s wallet to do this.").waitFor();
     t.equal(await own.getByRole("button", { name: "Create agent" }).count(), 0);
     t.same(faults, []);
+  });
+
+  await t.test("stops everything on any screen; the owner's wallet resumes", async (t) => {
+    const { page: own, faults } = await openPage(t, world.browser, { reducedMotion: "reduce" });
+    await injectWallet(own, second, { chainId: world.chain.chainId });
+    await signInAsSecond(own, `${world.baseUrl}/agents`, DEMO_OWNER.address);
+    await own.goto(`${world.baseUrl}/marketplace`);
+    const statusOf = async () =>
+      (await world.database.pool.query("SELECT status, paused_by FROM agents")).rows;
+    await asOwner(world.app, await signIn(world, DEMO_OWNER), {
+      method: "PATCH",
+      url: `/api/agents/${agent.id}`,
+      body: { status: "active" },
+    });
+    await own.getByRole("button", { name: "Stop everything" }).click();
+    const dialog = own.getByRole("dialog");
+    await dialog.getByText("To resume, your wallet signs").waitFor();
+    await picture(own, "stop-confirm");
+    await dialog.getByRole("button", { name: "Stop everything" }).click();
+    const banner = own.getByRole("region", { name: "Everything is stopped" });
+    await banner.getByText("1 agent is paused").waitFor();
+    t.equal(await banner.getByRole("button", { name: "Resume" }).count(), 0, "not by this wallet");
+    t.same(await statusOf(), [{ status: "paused", paused_by: "stop" }]);
+    t.same(faults, []);
+
+    const shown = page.getByRole("region", { name: "Everything is stopped" });
+    await shown.getByText("The wallet 0x").waitFor();
+    t.equal(await page.getByRole("button", { name: "Stop everything" }).count(), 0);
+    await picture(page, "stopped", true);
+    await changeOrder(page, "**/owner/resume", { owner: second.address });
+    await shown.getByRole("button", { name: "Resume" }).click();
+    await page.getByText(DIFFERS).first().waitFor();
+    await page.unroute("**/owner/resume");
+    await shown.getByRole("button", { name: "Resume" }).click();
+    const sign = page.getByRole("dialog").getByRole("button", { name: "Sign", exact: true });
+    await sign.waitFor();
+    await picture(page, "stop-resume");
+    await sign.click();
+    await shown.waitFor({ state: "detached" });
+    t.same(await statusOf(), [{ status: "active", paused_by: null }]);
   });
 
   await t.test("is removed, and its session ends", async (t) => {

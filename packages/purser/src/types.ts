@@ -42,8 +42,11 @@ export type AgentSelf = {
     available: string | null;
     /** The rule that refuses more than `available`, with the name used in a denial's `policy.rule`. status: paused or archived; expiry: expired; allowlist: empty; floor: the rest is below the smallest payment of this service; gas: the gas budget is used up. null if `available` is null */
     boundBy:
+      | "pause_after_failures"
+      | "pause_at_rate"
       | "status"
       | "expiry"
+      | "pay_times"
       | "allowlist"
       | "per_payment_limit"
       | "payments_per_hour"
@@ -98,6 +101,14 @@ export type AgentSelf = {
   channelHeld: string;
   /** Seconds: the longest withdraw delay of a payment channel */
   channelDelay: number;
+  /** Hours in UTC in which it pays, such as 08:00-18:00; they may cross midnight */
+  payHours: string | null;
+  /** Days in UTC on which it pays, such as mon,tue,wed,thu,fri */
+  payDays: string | null;
+  /** After so many failed or refused payments and paid fetches in an hour the agent is paused; null: never */
+  pauseAfterFailures: number | null;
+  /** The agent is paused when its last 24 hours would exceed so many times its usual day: the mean of the 14 days before, of which it needs three; null: never */
+  pauseAtRate: number | null;
   allowlist: {
     /** EVM address; checksummed in responses, and required to be when it is in mixed case */
     address: string;

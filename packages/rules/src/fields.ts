@@ -9,8 +9,12 @@ import {
   AMOUNT,
   choice,
   COUNT,
+  DAYS,
   DURATION,
+  FACTOR,
+  FAILURES,
   HELD,
+  HOURS,
   OPTIONAL_AMOUNT,
   OPTIONAL_HELD,
   TIME,
@@ -137,6 +141,48 @@ export const AGENT = {
     refusal: "the channel's withdraw delay is longer than the owner signed",
     describe: (text) => `A payment channel returns unspent money within ${text}.`,
   },
+  payHours: {
+    kind: HOURS,
+    since: 3,
+    column: "pay_hours",
+    label: "Hours of the day",
+    help: "Optional. Such as 08:00-18:00, in UTC; may cross midnight",
+    description: "Hours in UTC in which it pays, such as 08:00-18:00; they may cross midnight",
+    refusal: "it does not pay at this hour",
+    describe: (text) => `It pays only at ${text}.`,
+  },
+  payDays: {
+    kind: DAYS,
+    since: 3,
+    column: "pay_days",
+    label: "Days of the week",
+    help: "Optional. Such as mon,tue,wed,thu,fri, in UTC",
+    description: "Days in UTC on which it pays, such as mon,tue,wed,thu,fri",
+    refusal: "it does not pay on this day",
+    describe: (text) => `It pays only on ${text}.`,
+  },
+  pauseAfterFailures: {
+    kind: FAILURES,
+    since: 3,
+    column: "pause_after_failures",
+    label: "Pause after failures",
+    help: "Optional. Failed and refused payments in an hour",
+    description:
+      "After so many failed or refused payments and paid fetches in an hour the agent is paused; null: never",
+    refusal: "too many of its payments failed or were refused",
+    describe: (text) => `It is paused ${text} failed or refused payments in an hour.`,
+  },
+  pauseAtRate: {
+    kind: FACTOR,
+    since: 3,
+    column: "pause_at_rate",
+    label: "Pause when it spends faster",
+    help: "Optional. 5 pauses it above 5 times its usual day",
+    description:
+      "The agent is paused when its last 24 hours would exceed so many times its usual day: the mean of the 14 days before, of which it needs three; null: never",
+    refusal: "it spends faster than usual",
+    describe: (text) => `It is paused at ${text} the spending of its usual day.`,
+  },
 } as const satisfies Table;
 
 /** The settings of one payee. */
@@ -190,8 +236,11 @@ export const PAYEE = {
  * pay more. `limits.boundBy` names one of them.
  */
 export const GENERAL_RULES = {
+  pause_after_failures: "paused after too many failures",
+  pause_at_rate: "paused because it spent faster than usual",
   status: "not active",
   expiry: "expired",
+  pay_times: "outside the hours or days on which it pays",
   allowlist: "no payee is allowed yet",
   per_payment_limit: "capped by the limit per payment",
   payments_per_hour: "capped by the limit of payments per hour",

@@ -205,6 +205,112 @@ export const COUNT: Kind<bigint | null, number | null, ""> = {
   readText: (text) => (text === "no limit" ? null : numberIn(text)),
 };
 
+/** A count of at least `least`, and not set for null. */
+const countFrom = (
+  least: number,
+  name: string,
+  text: (count: bigint) => string,
+  read: RegExp,
+): typeof COUNT => ({
+  ...COUNT,
+  name,
+  schema: { type: "integer", minimum: least, maximum: MAX_COUNT },
+  hint: `Enter a whole number from ${least} to a million.`,
+  readWire: (wire) =>
+    wire !== null && wire < least
+      ? { ok: false, reason: `must be a whole number from ${least} to a million` }
+      : COUNT.readWire(wire),
+  text: (count) => (count === null ? "never" : text(count)),
+  readText: (shown) => (shown === "never" ? null : numberIn(read.exec(shown)?.[1] ?? "")),
+});
+
+/** After how many failures an agent is paused. */
+export const FAILURES = countFrom(1, "failures", (count) => `after ${count}`, /^after ([0-9]+)$/);
+/** At which multiple of its usual day an agent is paused. */
+export const FACTOR = countFrom(2, "factor", (count) => `${count} times`, /^([0-9]+) times$/);
+
+const MINUTES_A_DAY = 24 * 60;
+const HOURS_FORM = /^([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])$/;
+/** A signed text that this release cannot read allows no time at all. */
+const NO_TIME = "none";
+
+/** Whether the minute of the day is within the hours, which may cross midnight; the end is not. */
+function isWithin(hours: string, minute: number): boolean {
+  const [, fromHour, fromMinute, toHour, toMinute] = HOURS_FORM.exec(hours) ?? [];
+  const from = Number(fromHour) * 60 + Number(fromMinute);
+  const to = Number(toHour) * 60 + Number(toMinute);
+  return from < to ? minute >= from && minute < to : minute >= from || minute < to;
+}
+
+const isHours = (text: string): boolean => {
+  const [from, to] = text.split("-");
+  return HOURS_FORM.test(text) && from !== to;
+};
+
+const paysAtMinute = (hours: string | null, minute: number): boolean =>
+  hours === null || (isHours(hours) && isWithin(hours, minute));
+
+const EVERY_MINUTE = Array.from({ length: MINUTES_A_DAY }, (_, minute) => minute);
+
+/** The hours of the day on which an agent pays, in UTC, such as 08:00-18:00; they may cross midnight. */
+export const HOURS: Kind<string | null, string | null, ""> = {
+  name: "hours",
+  unit: "",
+  type: "string",
+  column: "text",
+  unset: null,
+  fault: "validation_failed",
+  schema: { type: "string", pattern: HOURS_FORM.source, examples: ["08:00-18:00"] },
+  hint: "Enter two different times such as 08:00-18:00, in UTC.",
+  sign: (hours) => hours ?? "",
+  readSigned: (text) => (text === "" ? null : isHours(text) ? text : NO_TIME),
+  wire: (hours) => hours,
+  readWire: (wire) =>
+    wire === null || isHours(wire)
+      ? { ok: true, value: wire }
+      : { ok: false, reason: "must be two different times such as 08:00-18:00" },
+  readTyped: (text) => text.trim(),
+  allowsMore: (wanted, current) =>
+    EVERY_MINUTE.some((minute) => paysAtMinute(wanted, minute) && !paysAtMinute(current, minute)),
+  refuses: (hours, { nowSeconds }) =>
+    hours !== null && !paysAtMinute(hours, Number(nowSeconds / 60n) % MINUTES_A_DAY),
+  text: (hours) => (hours === null ? "at any hour" : `${hours} UTC`),
+  readText: (text) => (text === "at any hour" ? null : /^(.+) UTC$/.exec(text)?.[1]),
+};
+
+const WEEK = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+/** In the order of the week, each at most once, and not all of them. */
+const isDays = (text: string): boolean => {
+  const days = text.split(",");
+  return days.length < WEEK.length && WEEK.filter((day) => days.includes(day)).join(",") === text;
+};
+const paysOn = (days: string | null, day: string): boolean =>
+  days === null || (isDays(days) && days.split(",").includes(day));
+/** 1970 began on a Thursday. */
+const dayOf = (nowSeconds: bigint): string => WEEK[Number((nowSeconds / 86_400n + 3n) % 7n)] ?? "";
+
+/** The days of the week on which an agent pays, in UTC, such as mon,tue,wed,thu,fri. */
+export const DAYS: Kind<string | null, string | null, ""> = {
+  ...HOURS,
+  name: "days",
+  schema: {
+    type: "string",
+    pattern: `^(${WEEK.join("|")})(,(${WEEK.join("|")}))*$`,
+    examples: ["mon,tue,wed,thu,fri"],
+  },
+  hint: "Enter days such as mon,tue,wed,thu,fri.",
+  readSigned: (text) => (text === "" ? null : isDays(text) ? text : NO_TIME),
+  readWire: (wire) =>
+    wire === null || isDays(wire)
+      ? { ok: true, value: wire }
+      : { ok: false, reason: "must be some days in the order of the week, such as mon,tue,wed" },
+  readTyped: (text) => text.trim().toLowerCase().replaceAll(" ", ""),
+  allowsMore: (wanted, current) => WEEK.some((day) => paysOn(wanted, day) && !paysOn(current, day)),
+  refuses: (days, { nowSeconds }) => days !== null && !paysOn(days, dayOf(nowSeconds)),
+  text: (days) => (days === null ? "on every day" : days),
+  readText: (text) => (text === "on every day" ? null : text),
+};
+
 /** The time at which something ends, in whole seconds. */
 export const TIME: Kind<bigint | null, string | null, "Seconds"> = {
   name: "time",

@@ -85,6 +85,14 @@ export interface PayoutAddressOrder {
   deadline: string;
 }
 
+/** Ends a stop of everything: the one that began at that time, in seconds. */
+export interface ResumeOrder {
+  owner: string;
+  stoppedAt: string;
+  nonce: string;
+  deadline: string;
+}
+
 export interface Orders {
   AgentPolicy: AgentPolicyOrder;
   IssueKey: IssueKeyOrder;
@@ -94,6 +102,7 @@ export interface Orders {
   MoveOwner: MoveOwnerOrder;
   Passkeys: PasskeysOrder;
   PayoutAddress: PayoutAddressOrder;
+  Resume: ResumeOrder;
 }
 export type OrderKind = keyof Orders;
 
@@ -140,6 +149,7 @@ const ORDER_TYPES: Readonly<Record<Exclude<OrderKind, "AgentPolicy">, Structs>> 
   PayoutAddress: {
     PayoutAddress: [address("owner"), number("version"), address("payout"), ...SINGLE_USE],
   },
+  Resume: { Resume: [address("owner"), number("stoppedAt"), ...SINGLE_USE] },
 };
 
 export const ORDER_KINDS: readonly OrderKind[] = [

@@ -20,6 +20,7 @@ const MEMBERS: Readonly<Record<string, Kind>> = {
   maxAmount: AMOUNT,
   expiresAt: TIME,
   deadline: TIME,
+  stoppedAt: TIME,
 };
 
 /** The kind of a member that has a text. */

@@ -23,7 +23,7 @@ CREATE UNIQUE INDEX passkeys_key ON passkeys (x, y);
 
 ALTER TABLE owner_orders DROP CONSTRAINT owner_orders_kind_check;
 ALTER TABLE owner_orders ADD CONSTRAINT owner_orders_kind_check
-  CHECK (kind IN ('AgentPolicy', 'IssueKey', 'ApprovePayment', 'SecondWallet', 'MoveOwner', 'Passkeys', 'PayoutAddress'));
+  CHECK (kind IN ('AgentPolicy', 'IssueKey', 'ApprovePayment', 'SecondWallet', 'MoveOwner', 'Resume', 'Passkeys', 'PayoutAddress'));
 -- The lists of passkeys and the payout addresses of an owner.
 CREATE INDEX owner_orders_passkeys_idx ON owner_orders (owner_id, kind, used_at)
   WHERE kind IN ('Passkeys', 'PayoutAddress') AND used_at IS NOT NULL;

@@ -164,7 +164,7 @@ function renderOne(row: EventRow, payments: Map<string, Payment>): string {
 interface EventRow {
   tx: bigint;
   seq: bigint;
-  type: "payment" | "agent" | "session" | "alarm" | `approval.${string}`;
+  type: "payment" | "agent" | "session" | "owner" | "alarm" | `approval.${string}`;
   agentId: string | null;
   subjectId: string;
   /** False: an earlier transaction is still running and may add events before this one. */

@@ -13,6 +13,7 @@ import { createApiKey, insertApiKey, type ApiKeyRow, revokeApiKeys } from "../au
 import { insertWallet } from "../custody/store.ts";
 import type { CreateAgentBody, UpdateAgentBody } from "../../schemas/agents.ts";
 import type { Custody } from "../custody/custody.ts";
+import { assertNotStopped } from "../owners/store.ts";
 import { newId } from "../../core/ids.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
@@ -73,6 +74,7 @@ export async function createAgent(
     (await call.orders.verify(call.owner, "AgentPolicy", authorization, network.chainId));
   const work = () =>
     call.prisma.$transaction(async (tx) => {
+      await assertNotStopped(tx, call.owner.id);
       const { expiresAtSeconds: endsAt } = wanted.rules;
       if (endsAt != null && Number(endsAt) * 1000 <= (await databaseNow(tx)).getTime())
         throw refuseField("validation_failed", "body.expiresAt", "must be in the future");
@@ -210,7 +212,8 @@ export async function editAgent(
     const change = onlyChanges(held.agent, wanted);
     const next = { ...held.agent, ...change };
     const before = await entriesOf(held.tx, agentId);
-    await held.permit(before, rulesInForce(next, listed ?? before), next.name);
+    const setsStatus = change.status !== undefined;
+    await held.permit(before, rulesInForce(next, listed ?? before), next.name, setsStatus);
     if (listed) await writeAllowlist(held, allowlistChange(before, listed));
     return writeRules(held, change);
   });
@@ -275,7 +278,7 @@ export async function archiveAgent(
     if (inChannels.length > 0) throw channelsHaveFunds(inChannels);
     const next = { ...agent, status: "archived" as const };
     const payees = await entriesOf(tx, agentId);
-    await permit(payees, rulesInForce(next, payees), agent.name);
+    await permit(payees, rulesInForce(next, payees), agent.name, true);
     const revoked = await revokeApiKeys(tx, agentId, undefined);
     const archived = await updateAgent(tx, agentId, { status: "archived" });
     await audit({

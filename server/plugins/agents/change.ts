@@ -18,7 +18,8 @@ import {
 } from "../orders/orders.ts";
 import type { Custody } from "../custody/custody.ts";
 import { KEPT_BYTES_PER_DAY, latestVersion, takeQuota } from "../orders/store.ts";
-import { payeeOnWire, rulesInForce, secondsOf } from "./rules.ts";
+import { isOwnerStopped } from "../owners/store.ts";
+import { payeeOnWire, rulesInForce, sealedRules, secondsOf } from "./rules.ts";
 import type { AllowlistChange, AllowlistRow } from "./payees-store.ts";
 import { agentNotFound, lockAgent, ownAgent, type AgentRow } from "./store.ts";
 
@@ -65,7 +66,13 @@ export interface LockedAgent {
    * Call this before writing rules, with the current payees. A change that loosens the rules needs the owner's
    * signature of the whole resulting policy; a change that only tightens them does not.
    */
-  permit: (payees: readonly AllowlistRow[], wanted: RulesInForce, name: string) => Promise<void>;
+  permit: (
+    payees: readonly AllowlistRow[],
+    wanted: RulesInForce,
+    name: string,
+    /** Whether this change sets the status; otherwise what a stop or a rule paused stays so. */
+    setsStatus?: boolean,
+  ) => Promise<void>;
   /** Issuing a key always needs the owner's signature. */
   permitKey: (label: string, expiresAt: Date | null) => Promise<void>;
 }
@@ -86,6 +93,8 @@ export async function changeAgent<T>(
   return call.orders.requestingSignature(call.owner, () =>
     withAgentLock(() =>
       call.prisma.$transaction(async (tx) => {
+        const isStopped = await isOwnerStopped(tx, call.owner.id);
+        if (isStopped && kind === "IssueKey") throw new ApiError("owner_stopped");
         const agent = await lockAgent(tx, call.owner.id, agentId);
         if (!agent) throw agentNotFound();
         if (agent.status === "archived")
@@ -99,8 +108,11 @@ export async function changeAgent<T>(
           order: signed?.digest,
           audit: async (note) =>
             writeAudit(tx, call, agentId, await withinQuota(tx, call, permission, note)),
-          permit: async (payees, wanted, name) => {
-            permission = await permitRules(tx, call, { agent, signed, payees, wanted, name });
+          permit: async (payees, wanted, name, setsStatus = false) => {
+            if (isStopped && agent.status !== "active" && wanted.status === "active")
+              throw new ApiError("owner_stopped");
+            const change = { payees, wanted, name, setsStatus };
+            permission = await permitRules(tx, call, { agent, signed, ...change });
           },
           permitKey: (label, expiresAt) => permitKey(tx, call, { agent, signed, label, expiresAt }),
         });
@@ -144,13 +156,18 @@ async function permitRules(
     payees: readonly AllowlistRow[];
     wanted: RulesInForce;
     name: string;
+    setsStatus: boolean;
   },
 ): Promise<Permission> {
-  const { agent, signed, payees, wanted, name } = args;
+  const { agent, signed, payees, wanted, name, setsStatus } = args;
   const current = rulesInForce(agent, payees);
+  const sealed = {
+    current: sealedRules(agent, current),
+    wanted: setsStatus ? wanted : sealedRules(agent, wanted),
+  };
   const { custody, owner } = call;
   if (signed === undefined && !loosens(current, wanted)) {
-    await custody.reseal(tx, { agentId: agent.id, owner }, { current, wanted, signed: undefined });
+    await custody.reseal(tx, { agentId: agent.id, owner }, { ...sealed, signed: undefined });
     return rulesDigest(current) === rulesDigest(wanted) ? "renames" : "tightens";
   }
   await custody.assertKnownRules(tx, agent.id);
@@ -170,7 +187,7 @@ async function permitRules(
       }),
   });
   const policy = signed as SignedOrder<"AgentPolicy">;
-  await custody.reseal(tx, { agentId: agent.id, owner }, { current, wanted, signed: policy });
+  await custody.reseal(tx, { agentId: agent.id, owner }, { ...sealed, signed: policy });
   return "signed";
 }
 

@@ -141,6 +141,15 @@ export const rulesInForce = (
   payees: sortPayees(payees),
 });
 
+/**
+ * The rules for which the wallet is sealed. What a stop or a rule pauses stays sealed as active, because it changes only
+ * the column, at once and without a key.
+ */
+export const sealedRules = (
+  { pausedBy }: Pick<AgentRow, "pausedBy">,
+  rules: RulesInForce,
+): RulesInForce => (pausedBy === null ? rules : { ...rules, status: "active" });
+
 /** An agent's rules in API form. */
 export const rulesOnWire = (agent: AgentRow) => ({
   name: agent.name,
@@ -171,5 +180,7 @@ export const onlyChanges = (agent: AgentRow, wanted: AgentChange): AgentChange =
     ).map((field) => [field.member, valueIn(wanted, field)]),
   ) as AgentChange),
   ...(wanted.name !== undefined && wanted.name !== agent.name && { name: wanted.name }),
-  ...(wanted.status !== undefined && wanted.status !== agent.status && { status: wanted.status }),
+  // An agent that a stop or a rule paused stays paused after it, if its owner says so.
+  ...(wanted.status !== undefined &&
+    (wanted.status !== agent.status || agent.pausedBy !== null) && { status: wanted.status }),
 });

@@ -10,6 +10,7 @@ import {
   atomicOf,
   decimalOf,
   escapeLike,
+  jsonOrNull,
   placeOf,
   readKeyset,
   databaseNow,
@@ -25,6 +26,10 @@ interface Facts extends Place {
   walletAddress: Address;
   status: "active" | "paused" | "archived";
   expired: boolean;
+  /** "stop", or the rule that paused it; null if the owner paused it, or nobody. */
+  pausedBy: string | null;
+  pausedAt: Date | null;
+  readAt: Date;
   createdAt: Date;
   updatedAt: Date;
   archivedAt: Date | null;
@@ -89,6 +94,9 @@ function rowOf(stored: Stored, now: Date): AgentRow {
     walletAddress: stored.walletAddress as Address,
     status: status as AgentRow["status"],
     expired: expiresAt !== null && expiresAt <= now,
+    pausedBy: stored.pausedBy,
+    pausedAt: stored.pausedAt,
+    readAt: now,
     createdAt,
     updatedAt,
     archivedAt,
@@ -179,6 +187,8 @@ export async function listAgents(
   return stored.map((agent) => rowOf(agent, now));
 }
 
+const NOT_PAUSED_BY = { pausedBy: null, pausedAt: null, pausedFacts: jsonOrNull(null) };
+
 export type AgentChange = Partial<AgentRules & Pick<AgentRow, "status">>;
 
 /** Sets the given members; an empty change only updates updatedAt (allowlist and keys are stored elsewhere). */
@@ -189,7 +199,8 @@ export async function updateAgent(db: Db, agentId: string, change: AgentChange):
     data: {
       ...storedSettings(AGENT_FIELDS, change),
       ...(change.name === undefined ? {} : { name: change.name }),
-      ...(change.status === undefined ? {} : { status: change.status }),
+      // From now on the owner's own decision.
+      ...(change.status === undefined ? {} : { status: change.status, ...NOT_PAUSED_BY }),
       ...(change.status === "archived" ? { archivedAt: now } : {}),
       updatedAt: now,
     },

@@ -57,6 +57,8 @@ function viewAgent(agent: AgentRow, around: Surroundings): Agent {
     id: agent.id,
     status: shownStatus(agent),
     expired: agent.expired,
+    pausedBy: agent.pausedBy,
+    pausedAt: agent.pausedAt?.toISOString() ?? null,
     network: agent.network,
     walletAddress: getAddress(agent.walletAddress),
     wallet: getAddress(agent.walletAddress),

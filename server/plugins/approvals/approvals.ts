@@ -6,6 +6,7 @@
 import { randomBytes } from "node:crypto";
 import { getAddress } from "viem";
 import { ApiError } from "../../errors.ts";
+import { assertNotStopped } from "../owners/store.ts";
 import { newId } from "../../core/ids.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { approvalOrder, APPROVAL_SECONDS } from "../../core/orders.ts";
@@ -112,7 +113,7 @@ export class Approvals {
     if (signed && (signed.order.approvalId !== id || signed.order.agent !== agentId))
       throw orderNotSigned("The order is for a different approval.");
     const work = () =>
-      this.#deciding(call, seen, async (tx, held) => {
+      this.#deciding(call, seen, "loosens", async (tx, held) => {
         // The same signature again: the response to it was lost.
         if (signed && held.permitNonce === signed.digest) return;
         if (held.state !== "open") throw closed(held);
@@ -155,7 +156,7 @@ export class Approvals {
   /** Declining only tightens, so a session is sufficient; it also revokes an approval that is not paid yet. */
   async decline(call: OwnerCall, id: string): Promise<Approval> {
     const seen = await this.ofOwner(call.owner.id, id);
-    const row = await this.#deciding(call, seen, async (tx, held) => {
+    const row = await this.#deciding(call, seen, "tightens", async (tx, held) => {
       if (held.state === "declined") return;
       if (held.state !== "open" && held.state !== "granted") throw closed(held);
       const before = { status: held.state };
@@ -171,11 +172,13 @@ export class Approvals {
   #deciding(
     call: OwnerCall,
     { id, agentId }: ApprovalRow,
+    effect: "loosens" | "tightens",
     decide: (tx: Db, held: ApprovalRow) => Promise<void>,
   ): Promise<ApprovalRow> {
     const where = { id, ownerId: call.owner.id };
     return call.withAgentLock(agentId, () =>
       call.prisma.$transaction(async (tx) => {
+        if (effect === "loosens") await assertNotStopped(tx, call.owner.id);
         const agent = await lockAgent(tx, call.owner.id, agentId);
         const held = await findApproval(tx, where);
         if (!agent || !held) throw notFound();

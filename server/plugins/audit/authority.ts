@@ -79,6 +79,7 @@ const SIGNED_AS: Readonly<Record<string, Signed["kind"]>> = {
   "payout.named": "PayoutAddress",
   "owner.moved": "MoveOwner",
   "owner.received": "MoveOwner",
+  "resume.signed": "Resume",
 };
 /** Actions that directly follow the entry of their order. */
 const AFTER_ORDER: Readonly<Record<string, OrderKind>> = {
@@ -88,6 +89,7 @@ const AFTER_ORDER: Readonly<Record<string, OrderKind>> = {
   "key.rotated": "IssueKey",
   "connection.granted": "IssueKey",
   "approval.granted": "ApprovePayment",
+  "owner.resumed": "Resume",
 };
 
 type Facts = Record<string, unknown>;
@@ -174,6 +176,7 @@ export class Authority {
     }
     if (kind === "Passkeys" || kind === "PayoutAddress") return this.#listFault(body, signed);
     if (kind === "MoveOwner") return this.#move(body, order);
+    if (kind === "Resume" && !isAddress(order.owner, body.owner)) return OTHER;
     this.#open = signed;
     return undefined;
   }
@@ -223,8 +226,8 @@ export class Authority {
   #unsignedFault(body: EntryBody, open: Signed | undefined): string | undefined {
     const { action, agentId, after } = body;
     const needed = AFTER_ORDER[action];
-    const order = open && "order" in open ? (open.order as { agent: string }) : undefined;
-    const isOpen = order !== undefined && order.agent === agentId;
+    const order = open && "order" in open ? (open.order as { agent?: string }) : undefined;
+    const isOpen = order !== undefined && (order.agent ?? null) === agentId;
     if (needed !== undefined) {
       if (!isOpen || open?.kind !== needed) return `is ${action} without a signed order`;
       return this.#permittedFault(body, open);
@@ -258,6 +261,7 @@ export class Authority {
       const facts = { approvalId, payee, amount, site: site || null, orderNonce };
       return holds({ ...facts, network: `eip155:${open.chainId}` }, after) ? undefined : OTHER;
     }
+    if (open.kind === "Resume") return undefined;
     if (open.kind !== "AgentPolicy") return OTHER;
     const agent = this.#agent(agentId);
     agent.status = "active";

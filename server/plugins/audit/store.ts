@@ -35,6 +35,8 @@ export type AuditAction =
   | "agent.updated"
   | "agent.paused"
   | "agent.resumed"
+  /** Written by purser_pause_by_rule. */
+  | "agent.paused_by_rule"
   | "agent.archived"
   | "agent.refused"
   | "allowlist.replaced"
@@ -65,6 +67,9 @@ export type AuditAction =
   | "payout.named"
   | "owner.moved"
   | "owner.received"
+  | "resume.signed"
+  | "owner.stopped"
+  | "owner.resumed"
   | "email.named"
   | "email.confirmed"
   | "email.removed"

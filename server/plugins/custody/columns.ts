@@ -19,9 +19,13 @@ const sqlOf =
 const concatenated = (parts: readonly string[]): string =>
   `concat(${parts.join(`, '${SEPARATOR}', `)})`;
 
-/** Of a row of `agents`: the text of `columnsText`. */
+/** Of a row of `agents`: the text of `columnsText`. What a stop or a rule paused is sealed as active. */
 export const agentSql = (row: string): string =>
-  concatenated([`${row}.network`, `${row}.status`, ...AGENT_FIELDS.map(sqlOf(row))]);
+  concatenated([
+    `${row}.network`,
+    `CASE WHEN ${row}.paused_by IS NULL THEN ${row}.status ELSE 'active' END`,
+    ...AGENT_FIELDS.map(sqlOf(row)),
+  ]);
 
 /** Of a row of `allowlist_entries`: the text of `payeeText`. */
 export const payeeSql = (row: string): string =>

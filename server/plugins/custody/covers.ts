@@ -60,6 +60,8 @@ export interface LoadedWallet extends Sealed {
   /** `columnsText` and `payeeText` of the current rows. */
   columns: string;
   payeeColumns: string | null;
+  /** A stop or a rule paused the agent, which is in no seal. */
+  isHeld: boolean;
   /** The version of the policy document that the sealed rules need. */
   rulesVersion: number;
   latestVersion: number | null;
@@ -234,6 +236,7 @@ export class Covers {
     loaded: LoadedWallet,
     paidAt: PaidAt,
   ): Promise<{ wallet: LoadedWallet; verified: Verified }> {
+    if (loaded.isHeld) throw changedMeanwhile();
     refusingUnknownVersion(() => assertKnown(loaded.rulesVersion));
     const known = this.#verified.get(keyOf(loaded));
     if (known) {

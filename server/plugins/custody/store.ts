@@ -84,6 +84,7 @@ const LOADED = `
   w.policy_digest AS "policyDigest", w.rules_digest AS "rulesDigest", w.revision,
   o.address AS "ownerAddress", o.chain_id::int AS "ownerChainId",
   w.rules_version::int AS "rulesVersion", ${agentSql("a")} AS columns,
+  a.paused_by IS NOT NULL AS "isHeld",
   CASE WHEN l.address IS NOT NULL THEN ${payeeSql("l")} END AS "payeeColumns",
   (SELECT max(p.version) FROM owner_orders p WHERE p.agent_id = w.agent_id AND p.used_at IS NOT NULL) AS "latestVersion",
   extract(epoch FROM clock_timestamp())::bigint AS "nowSeconds"`;

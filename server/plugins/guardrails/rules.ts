@@ -11,7 +11,7 @@ import {
   type AgentSettings,
   type PayeeFieldName,
 } from "../../../packages/rules/src/fields.ts";
-import { durationText } from "../../../packages/rules/src/kinds.ts";
+import { DAYS, durationText, HOURS, SIGNED } from "../../../packages/rules/src/kinds.ts";
 import { formatGas } from "../../core/gas.ts";
 import { formatAtomic } from "../../core/money.ts";
 import type { ErrorCode } from "../../errors.ts";
@@ -67,6 +67,9 @@ export interface Limits extends WindowLimits {
 export type AgentState = Partial<AgentSettings> & {
   status: string;
   expired: boolean;
+  /** What paused it, and when it was read. */
+  pausedBy?: string | null;
+  readAt?: Date;
   hasPayees: boolean;
   limits: Limits;
 };
@@ -339,17 +342,100 @@ const paymentsPerHour = windowRule({
 
 interface StatusFacts {
   status: string;
+  /** "stop", or the rule that paused the agent; missing if its owner did. */
+  pausedBy?: string;
 }
 
 const status = {
   name: "status",
   codes: ["agent_paused"],
-  check: ({ status }) => ({
+  check: ({ status, pausedBy }) => ({
     refusal: status === "active" ? null : "agent_paused",
-    detail: `The agent is ${status}.`,
+    detail:
+      pausedBy === "stop"
+        ? "The owner stopped everything, so no agent can pay."
+        : `The agent is ${status}.`,
   }),
-  factsOf: ({ status }) => ({ status }),
+  factsOf: ({ status, pausedBy }) => ({ status, ...(pausedBy != null && { pausedBy }) }),
 } as const satisfies Rule<StatusFacts, "agent_paused">;
+
+/** What a rule that pauses compared; missing where it is not set. */
+interface FailuresFacts extends Pick<StatusFacts, "pausedBy"> {
+  failures?: bigint;
+}
+
+const PAUSED_BY_RULE = "paused_by_rule";
+const pauseAfterFailures = {
+  name: "pause_after_failures",
+  codes: [PAUSED_BY_RULE],
+  check: ({ pausedBy, failures = 0n }) =>
+    pausedBy === "pause_after_failures"
+      ? {
+          refusal: PAUSED_BY_RULE,
+          detail: `A rule paused the agent: ${failures} payments failed or were refused in an hour.`,
+        }
+      : null,
+  advise: () => ({ extra: { nextReleaseAt: null, availableAt: null } }),
+  field: ofAgent("pauseAfterFailures"),
+  factsOf: ({ pausedBy }) => (pausedBy == null ? {} : { pausedBy }),
+} as const satisfies Rule<FailuresFacts, typeof PAUSED_BY_RULE>;
+
+interface RateFacts extends Pick<StatusFacts, "pausedBy"> {
+  pauseAtRate?: bigint;
+  usualDay?: bigint;
+  /** The last 24 hours with the payment that was refused. */
+  rateSum?: bigint;
+}
+
+const pauseAtRate = {
+  name: "pause_at_rate",
+  codes: [PAUSED_BY_RULE],
+  check: ({ pausedBy, pauseAtRate: factor = 0n, usualDay = 0n, rateSum = 0n }) =>
+    pausedBy === "pause_at_rate"
+      ? {
+          refusal: PAUSED_BY_RULE,
+          detail: `A rule paused the agent: ${usdc(rateSum)} in 24 hours is more than ${factor} times its usual day of ${usdc(usualDay)}.`,
+        }
+      : null,
+  advise: () => ({ extra: { nextReleaseAt: null, availableAt: null } }),
+  field: ofAgent("pauseAtRate"),
+  factsOf: ({ pausedBy }) => (pausedBy == null ? {} : { pausedBy }),
+} as const satisfies Rule<RateFacts, typeof PAUSED_BY_RULE>;
+
+interface PayTimesFacts {
+  /** Missing where it is not set. */
+  payHours?: string;
+  payDays?: string;
+  closed?: boolean;
+  /** When it pays again. */
+  opensAt?: string;
+}
+
+const payTimes = {
+  name: "pay_times",
+  codes: ["outside_pay_times"],
+  check({ payHours = null, payDays = null, closed }) {
+    if (closed === undefined) return null;
+    const when = [payHours && HOURS.text(payHours, SIGNED), payDays].filter(Boolean).join(" on ");
+    return {
+      refusal: closed ? "outside_pay_times" : null,
+      detail: `The agent pays only ${payHours === null ? "on" : "at"} ${when}${payHours === null ? " (UTC)" : ""}.`,
+    };
+  },
+  advise: ({ opensAt = null }) => ({
+    retryable: true,
+    suggestion: `Wait until ${opensAt}, or ask the owner to allow other hours or days.`,
+    extra: { nextReleaseAt: null, availableAt: opensAt },
+  }),
+  field: ofAgent("payHours"),
+  otherFields: [ofAgent("payDays")],
+  factsOf({ payHours = null, payDays = null, readAt }) {
+    if (readAt === undefined || (payHours === null && payDays === null)) return {};
+    const moment = { valueAtomic: 0n, nowSeconds: BigInt(Math.floor(readAt.getTime() / 1000)) };
+    const closed = HOURS.refuses?.(payHours, moment) || DAYS.refuses?.(payDays, moment) || false;
+    return { closed };
+  },
+} as const satisfies Rule<PayTimesFacts, "outside_pay_times">;
 
 interface ExpiryFacts {
   expired: boolean;
@@ -822,8 +908,11 @@ const gas = {
 } as const satisfies Rule<GasFacts, "gas_budget_exhausted">;
 
 const ORDERED = [
+  pauseAfterFailures,
+  pauseAtRate,
   status,
   expiry,
+  payTimes,
   target,
   maxAmount,
   allowlist,
@@ -845,7 +934,10 @@ const ORDERED = [
 export interface Snapshot
   extends
     StatusFacts,
+    FailuresFacts,
+    RateFacts,
     ExpiryFacts,
+    PayTimesFacts,
     TargetFacts,
     MaxAmountFacts,
     AllowlistFacts,
@@ -892,7 +984,10 @@ export type DenialCode = (typeof ORDERED)[number]["codes"][number];
 
 export const RULES: readonly (Rule<Snapshot, DenialCode> & { name: RuleName })[] = ORDERED;
 
-export const DENIAL_CODES: readonly DenialCode[] = ORDERED.flatMap(({ codes }) => codes);
+/** Each once: rules that pause share a code. */
+export const DENIAL_CODES: readonly DenialCode[] = [
+  ...new Set(ORDERED.flatMap(({ codes }) => codes)),
+];
 
 type NumberFact = {
   [Fact in keyof Snapshot]-?: bigint extends Snapshot[Fact] ? Fact : never;
@@ -900,6 +995,10 @@ type NumberFact = {
 
 /** Every fact that is a number; the compiler refuses a list that lacks one. A text may consist of digits too. */
 const NUMBERS: Readonly<Record<NumberFact, null>> = {
+  failures: null,
+  pauseAtRate: null,
+  usualDay: null,
+  rateSum: null,
   requested: null,
   price: null,
   maxAmount: null,

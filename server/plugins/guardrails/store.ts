@@ -80,7 +80,9 @@ export async function reserve(
   if (!row) throw new Error("purser_reserve returned nothing");
   const snapshot = row.snapshot === null ? null : readSnapshot(row.snapshot);
   const refused = RULES.find(({ codes, rolling }) => rolling && includes(codes, row.code));
-  const times = refused ? await readReleaseTimes(sql, request, row, refused.name) : NO_TIMES;
+  const times = refused
+    ? await readReleaseTimes(sql, request, row, refused.name)
+    : opening(snapshot);
   return { ...row, ...times, snapshot };
 }
 
@@ -100,7 +102,12 @@ async function decide(sql: Sql, request: string, looks = 5): Promise<RawRow | un
 const includes = (codes: readonly string[], code: string | null): boolean =>
   code !== null && codes.includes(code);
 
-const NO_TIMES: ReleaseTimes = { nextReleaseAt: null, availableAt: null, releases: [] };
+/** When a refusal ends by itself that is not by a rolling limit. */
+const opening = (snapshot: Snapshot | null): ReleaseTimes => ({
+  nextReleaseAt: null,
+  availableAt: snapshot?.opensAt === undefined ? null : new Date(snapshot.opensAt),
+  releases: [],
+});
 
 /**
  * Read only after a refusal by a rolling limit, when the agent's row is unlocked again; stored with the

@@ -71,6 +71,7 @@ const OF_ORDER: readonly ErrorCode[] = [
   "owner_signature_required",
   "second_wallet_only_tightens",
   "policy_changed",
+  "owner_stopped",
   "order_used",
   "conflict",
   "signature_expired",

@@ -32,14 +32,20 @@ export function sendOauthError(
   const problem = toApiError(error);
   if (problem.status >= 500)
     request.log.error({ err: error, code: problem.code }, "request failed");
+  // A program that gets "invalid_grant" forgets its connection.
+  const isStopped = problem.code === "owner_stopped";
   const code =
-    problem.status === 429 || problem.status === 503
+    problem.status === 429 || problem.status === 503 || isStopped
       ? "temporarily_unavailable"
       : problem.status >= 500
         ? "server_error"
         : "invalid_request";
   // OAuth requires status 400 for invalid requests, whatever their HTTP status would be.
-  const status = problem.status === 429 || problem.status >= 500 ? problem.status : 400;
+  const status = isStopped
+    ? 503
+    : problem.status === 429 || problem.status >= 500
+      ? problem.status
+      : 400;
   return reply
     .code(status)
     .headers(problem.headers)

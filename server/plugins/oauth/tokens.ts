@@ -17,6 +17,7 @@ import {
   type Tokens,
 } from "../auth/connections.ts";
 import { CODE_PREFIX, hashSecret, isSecretShape } from "../auth/secrets.ts";
+import { assertNotStopped } from "../owners/store.ts";
 import { OauthError } from "./errors.ts";
 import { findCode, noteClientUse, useCode } from "./store.ts";
 
@@ -90,6 +91,8 @@ export async function renew(
 async function tokensFor(tx: Db, keyId: string, clientId: string): Promise<Tokens | undefined> {
   const connection = await findConnection(tx, keyId);
   if (connection?.isAlive !== true || connection.clientId !== clientId) return undefined;
+  // The code or the token stays unused, so that the program can continue after the owner resumes.
+  await assertNotStopped(tx, connection.ownerId);
   await noteClientUse(tx, clientId);
   return issueTokens(tx, connection);
 }

@@ -7,7 +7,7 @@ import type { FastifyRequest } from "fastify";
 import { listSessions, revokeSession } from "../auth/sessions.ts";
 import { noteAudit } from "../audit/store.ts";
 import { issueNonce, signIn, type Caller } from "./sign-in.ts";
-import { signsWith } from "./store.ts";
+import { signsWith, stoppedOf, viewStopped } from "./store.ts";
 import { readPage, toPage } from "../../core/paging.ts";
 import { ApiError } from "../../errors.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
@@ -101,15 +101,19 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         response: { 200: SessionInfo },
       },
     },
-    async ({ owner }) => ({
-      address: getAddress(owner.address),
-      signsWith: signsWith(owner.chainId),
-      signedInWith: owner.passkeyId === null ? "wallet" : "passkey",
-      second: owner.second && getAddress(owner.second.address),
-      sessionId: owner.sessionId,
-      createdAt: owner.sessionCreatedAt.toISOString(),
-      expiresAt: owner.sessionExpiresAt.toISOString(),
-    }),
+    async ({ owner }) => {
+      const stopped = await stoppedOf(app.prisma, owner.id);
+      return {
+        address: getAddress(owner.address),
+        signsWith: signsWith(owner.chainId),
+        signedInWith: owner.passkeyId === null ? ("wallet" as const) : ("passkey" as const),
+        second: owner.second && getAddress(owner.second.address),
+        stopped: stopped && viewStopped(stopped),
+        sessionId: owner.sessionId,
+        createdAt: owner.sessionCreatedAt.toISOString(),
+        expiresAt: owner.sessionExpiresAt.toISOString(),
+      };
+    },
   );
 
   app.post(

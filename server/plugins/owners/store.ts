@@ -1,8 +1,9 @@
-import type { Address } from "viem";
+import { getAddress, type Address } from "viem";
 import { newId } from "../../core/ids.ts";
 import type { SecondWalletOrder } from "../../core/orders.ts";
 import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
 import { databaseNow, secondsAfter, type Db } from "../../infra/db/prisma.ts";
+import { ApiError } from "../../errors.ts";
 
 /** Creates the owner at the first sign-in of its address: as a plain key (0), or as a contract on this chain. */
 export async function ensureOwner(db: Db, address: Address, contractOn = 0): Promise<string> {
@@ -104,3 +105,50 @@ export async function takeNonce(db: Db, nonce: string): Promise<TakenNonce | und
   const { count: stale } = await db.authNonce.deleteMany({ where: { nonce } });
   return stale === 1 ? { fresh: false, now } : undefined;
 }
+
+/** Serializes what concerns an owner's agents together. Transactions that only refer to the owner's row are not blocked. */
+export async function lockOwner(tx: Db, ownerId: string): Promise<boolean> {
+  // SQL: a row lock, which Prisma does not have.
+  const rows = await tx.$queryRaw<
+    unknown[]
+  >`SELECT 1 FROM owners WHERE id = ${ownerId} FOR NO KEY UPDATE`;
+  return rows.length === 1;
+}
+
+/**
+ * Whether the owner stopped everything. A stop waits until this transaction ends, or came before it. Call it before an
+ * agent's row is locked, as a stop does.
+ */
+export async function isOwnerStopped(tx: Db, ownerId: string): Promise<boolean> {
+  // SQL: a shared row lock, which Prisma does not have.
+  const rows = await tx.$queryRaw<{ isStopped: boolean }[]>`
+    SELECT stopped_at IS NOT NULL AS "isStopped" FROM owners WHERE id = ${ownerId} FOR SHARE`;
+  return rows[0]?.isStopped ?? false;
+}
+
+export async function assertNotStopped(tx: Db, ownerId: string): Promise<void> {
+  if (await isOwnerStopped(tx, ownerId)) throw new ApiError("owner_stopped");
+}
+
+/** Whether, when and by which wallet everything was stopped, and how many agents that paused. */
+export interface Stopped {
+  at: Date;
+  by: Address;
+  agents: number;
+}
+
+export async function stoppedOf(db: Db, ownerId: string): Promise<Stopped | null> {
+  const owner = await db.owner.findUnique({
+    where: { id: ownerId },
+    select: { stoppedAt: true, stoppedBy: true },
+  });
+  if (!owner?.stoppedAt) return null;
+  const agents = await db.agent.count({ where: { ownerId, pausedBy: "stop" } });
+  return { at: owner.stoppedAt, by: owner.stoppedBy as Address, agents };
+}
+
+export const viewStopped = ({ at, by, agents }: Stopped) => ({
+  at: at.toISOString(),
+  by: getAddress(by),
+  agents,
+});

@@ -9,7 +9,7 @@ import { refuseField } from "../agents/rules.ts";
 import { revokePasskeySessions } from "../auth/sessions.ts";
 import { SignatureNeeded, type Draft } from "../orders/orders.ts";
 import { freshNonce } from "../owners/sign-in.ts";
-import { lockOwner } from "../recovery/store.ts";
+import { lockOwner } from "../owners/store.ts";
 import type { OwnerCall } from "./call.ts";
 import type { SignInDeps } from "./sign-in.ts";
 import { readName } from "./name.ts";

@@ -12,7 +12,7 @@ import type { RequestOwner } from "../auth/index.ts";
 import { SignatureNeeded, type Draft } from "../orders/orders.ts";
 import type { Identity } from "../orders/signatures.ts";
 import { payoutOrders } from "../orders/store.ts";
-import { lockOwner } from "../recovery/store.ts";
+import { lockOwner } from "../owners/store.ts";
 import type { OwnerCall } from "./call.ts";
 import { lastVersion } from "./store.ts";
 

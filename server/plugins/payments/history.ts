@@ -89,7 +89,7 @@ function decision(row: PaymentRow): Pick<Payment, "denial" | "trace"> {
       policy: policyOf(snapshot, evaluation.rule),
       ...siteChange(snapshot),
       ...(evaluation.rule === "channels" && { needs: channelNeeds(snapshot) }),
-      availableAt: time(row.policy.availableAt),
+      availableAt: time(row.policy.availableAt ?? snapshot.opensAt),
       nextReleaseAt: time(row.policy.nextReleaseAt),
     },
   };

@@ -215,6 +215,8 @@ interface SelfRow extends AgentSettings {
   walletAddress: Address;
   status: string;
   expired: boolean;
+  pausedBy: string | null;
+  readAt: Date;
   keyId: string;
   keyLabel: string;
   keyPrefix: string;
@@ -242,6 +244,8 @@ export async function findSelf(
     walletAddress: agent.walletAddress as Address,
     status: agent.status,
     expired: agent.expiresAt !== null && agent.expiresAt <= now,
+    pausedBy: agent.pausedBy,
+    readAt: now,
     ...(readStoredSettings(AGENT_FIELDS, agent) as AgentSettings),
     keyId: key.id,
     keyLabel: key.label,

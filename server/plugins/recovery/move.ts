@@ -6,17 +6,17 @@ import { ApiError } from "../../errors.ts";
 import type { Db } from "../../infra/db/prisma.ts";
 import type { MoveBody } from "../../schemas/recovery.ts";
 import { entriesOf } from "../agents/payees-store.ts";
-import { rulesInForce } from "../agents/rules.ts";
+import { rulesInForce, sealedRules } from "../agents/rules.ts";
 import { findAgent, updateAgent } from "../agents/store.ts";
 import { noteAudit } from "../audit/store.ts";
 import { revokeConnectionsOf } from "../auth/connections.ts";
 import { revokeSecondSessions } from "../auth/sessions.ts";
 import type { Custody } from "../custody/custody.ts";
 import type { SignedMove } from "../custody/seal-changes.ts";
-import { ensureOwner, secondWalletOf, type SecondWallet } from "../owners/store.ts";
+import { ensureOwner, lockOwner, secondWalletOf, type SecondWallet } from "../owners/store.ts";
 import { SignatureNeeded, type Draft, type SignedOrder } from "../orders/orders.ts";
 import { assertSecondSigned, type RecoveryCall } from "./second.ts";
-import { giveAgents, keepSecondSignature, lockAgents, lockOwner } from "./store.ts";
+import { giveAgents, keepSecondSignature, lockAgents } from "./store.ts";
 
 interface MoveCall extends RecoveryCall {
   custody: Custody;
@@ -90,9 +90,11 @@ async function moveAgent(
   await custody.reown(
     tx,
     { agentId, from: owner, to: second },
-    { current, wanted, signed: signedMove },
+    { current: sealedRules(agent, current), wanted, signed: signedMove },
   );
-  if (status !== agent.status) await updateAgent(tx, agentId, { status });
+  // What the former owner stopped is not resumed with the new owner's stop.
+  if (status !== agent.status || agent.pausedBy !== null)
+    await updateAgent(tx, agentId, { status });
 }
 
 /** Recorded in the audit of the owner who allowed them. */

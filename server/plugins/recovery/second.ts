@@ -7,8 +7,9 @@ import { ApiError } from "../../errors.ts";
 import { readAddress, refuseField } from "../agents/rules.ts";
 import { revokeSecondSessions } from "../auth/sessions.ts";
 import type { RequestOwner } from "../auth/index.ts";
+import { lockOwner } from "../owners/store.ts";
 import { orderNotSigned, SignatureNeeded, type Draft, type OwnerOrders } from "../orders/orders.ts";
-import { keepSecondSignature, lockOwner } from "./store.ts";
+import { keepSecondSignature } from "./store.ts";
 
 interface Wallet {
   address: Address;

@@ -1,14 +1,5 @@
 import type { Db } from "../../infra/db/prisma.ts";
 
-/** Serializes naming and moves of an owner. Transactions that only refer to the owner's row are not blocked. */
-export async function lockOwner(tx: Db, ownerId: string): Promise<boolean> {
-  // SQL: a row lock, which Prisma does not have.
-  const rows = await tx.$queryRaw<
-    unknown[]
-  >`SELECT 1 FROM owners WHERE id = ${ownerId} FOR NO KEY UPDATE`;
-  return rows.length === 1;
-}
-
 /** All agents of an owner, including archived ones, locked until the transaction ends. */
 export async function lockAgents(tx: Db, ownerId: string): Promise<string[]> {
   // SQL: row locks, always in the same order.

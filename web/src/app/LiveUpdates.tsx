@@ -31,6 +31,7 @@ export function LiveUpdates(): ReactNode {
       } else if (event.type === "agent") refresh(staleAfter.rules);
       else if (event.type === "approval") refresh(staleAfter.approval);
       else if (event.type === "notification") refresh(staleAfter.notification);
+      else if (event.type === "owner") refresh(staleAfter.stop);
       else void invalidate.session();
     });
     // Public screens have no event stream, so payments may have changed before it was opened.

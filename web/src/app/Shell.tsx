@@ -11,6 +11,8 @@ import {
 import { Logo } from "../components/Logo.tsx";
 import { ApprovalsLink } from "../features/approvals/ApprovalsLink.tsx";
 import { NotificationsLink } from "../features/notifications/NotificationsLink.tsx";
+import { StopEverything } from "../features/stop/StopEverything.tsx";
+import { StoppedBanner } from "../features/stop/StoppedBanner.tsx";
 import { renewPush } from "../lib/push.ts";
 import { useOwner, useSession } from "../shared/session/session-context.ts";
 import { AccountGuard, SessionGate } from "../shared/session/SessionGate.tsx";
@@ -129,6 +131,7 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
               <NotificationsLink />
             </div>
           )}
+          {session && !session.stopped && <StopEverything />}
           <ServiceStatus />
           {session ? (
             <AccountMenu session={session} />
@@ -139,6 +142,7 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
       </header>
       <main id="content" className={styles.main} tabIndex={-1}>
         <Unreachable />
+        {session?.stopped && <StoppedBanner owner={session.address} stopped={session.stopped} />}
         {children}
       </main>
       {session && <SigningHost />}

@@ -149,3 +149,9 @@ export const UserIcon = icon(
     <path d="M3.5 17c.8-3.3 3.3-5 6.5-5s5.7 1.7 6.5 5" />
   </>,
 );
+export const StopIcon = icon(
+  <>
+    <path d="M7 2.500h6L17.500 7v6L13 17.500H7L2.500 13V7z" />
+    <path d="M7 10h6" />
+  </>,
+);

@@ -8,6 +8,8 @@ type LiveEvent =
   | { type: "agent"; agentId: string }
   | { type: "approval"; approvalId: string }
   | { type: "notification" }
+  /** Everything was stopped or resumed. */
+  | { type: "owner" }
   | { type: "session" };
 type LiveState = "closed" | "connecting" | "open";
 
@@ -71,6 +73,9 @@ export function openLive(onReconnect: () => void): () => void {
       });
     source.addEventListener("notification", () => {
       notify({ type: "notification" });
+    });
+    source.addEventListener("owner", () => {
+      notify({ type: "owner" });
     });
     source.addEventListener("session", () => {
       notify({ type: "session" });

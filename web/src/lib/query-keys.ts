@@ -93,6 +93,8 @@ export const staleAfter = {
     "audit-chain",
     "first-steps",
   ],
+  /** Everything was stopped or resumed. */
+  stop: ["session", "agents", "agent", "overview", "notifications", "audit-chain"],
   apiKeys: ["keys", "audit", "audit-chain", "first-steps"],
   channels: ["channels", "agent"],
   connections: ["connections", "audit", "audit-chain"],
@@ -117,6 +119,7 @@ export async function refetch(roots: Iterable<Root>): Promise<void> {
 export const invalidate = {
   afterPayment: () => refetch(staleAfter.payment),
   afterRules: () => refetch(staleAfter.rules),
+  afterStop: () => refetch(staleAfter.stop),
   afterApiKeys: () => refetch(staleAfter.apiKeys),
   afterChannels: () => refetch(staleAfter.channels),
   afterConnections: () => refetch(staleAfter.connections),

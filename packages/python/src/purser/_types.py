@@ -46,7 +46,7 @@ class AgentSelfLimits(TypedDict):
     remaining: str
     nextReleaseAt: Optional[str]
     available: Optional[str]
-    boundBy: Optional[Literal["status", "expiry", "allowlist", "per_payment_limit", "payments_per_hour", "daily_limit", "weekly_limit", "monthly_limit", "balance", "floor", "gas"]]
+    boundBy: Optional[Literal["pause_after_failures", "pause_at_rate", "status", "expiry", "pay_times", "allowlist", "per_payment_limit", "payments_per_hour", "daily_limit", "weekly_limit", "monthly_limit", "balance", "floor", "gas"]]
     weekly: Optional[AgentSelfLimitsWeekly]
     monthly: Optional[AgentSelfLimitsMonthly]
     hourly: Optional[AgentSelfLimitsHourly]
@@ -99,6 +99,10 @@ class AgentSelf(TypedDict):
     expiresAt: Optional[str]
     channelHeld: str
     channelDelay: int
+    payHours: Optional[str]
+    payDays: Optional[str]
+    pauseAfterFailures: Optional[int]
+    pauseAtRate: Optional[int]
     allowlist: List[AgentSelfAllowlistItem]
     key: AgentSelfKey
 

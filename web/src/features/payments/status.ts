@@ -149,6 +149,8 @@ const REASONS: Readonly<Record<string, string>> = {
   payee_bound_to_site: "You allowed this payee only at its own site.",
   origin_not_allowed: "The agent may not fetch from this site.",
   agent_paused: "The agent was paused.",
+  paused_by_rule: "A rule of yours paused the agent.",
+  outside_pay_times: "It was outside the hours or days on which the agent pays.",
   agent_expired: "The agent had expired.",
   price_exceeds_max: "The price was above the maximum that the agent set for this call.",
   listing_mismatch: "The seller's terms differed from its listing. Nothing was paid.",

@@ -39,6 +39,8 @@ function Fix({ agent, payment }: FixProps): ReactNode {
     case "payee_channel_limit_exceeded":
       return <AllowChannels agent={agent} payment={payment} />;
     case "agent_paused":
+    case "paused_by_rule":
+    case "outside_pay_times":
     case "agent_expired":
     case "payee_expired":
     case "payment_rate_exceeded":

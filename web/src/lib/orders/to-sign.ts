@@ -9,6 +9,7 @@ import {
   type PasskeysOrder,
   type PayoutAddressOrder,
   REQUESTED_FORM,
+  type ResumeOrder,
   type SecondWalletOrder,
   type SignedPasskey,
   typedDataOf,
@@ -101,6 +102,18 @@ export function payoutToSign(
   const isSame = isSameAddress(order.payout, wanted.payout);
   assertSame(isSame, "Payout address", wanted.payout, order.payout);
   return typedDataOf("PayoutAddress", order, chainId, REQUESTED_FORM);
+}
+
+export function resumeToSign(
+  order: ResumeOrder,
+  wanted: { owner: string; stoppedAt: string },
+  chainId: number,
+) {
+  assertSingleUse({ ...order });
+  const stoppedAt = String(Math.floor(Date.parse(wanted.stoppedAt) / 1000));
+  assertSame(isSameAddress(order.owner, wanted.owner), "Owner", wanted.owner, order.owner);
+  assertSame(order.stoppedAt === stoppedAt, "Stopped at", stoppedAt, order.stoppedAt);
+  return typedDataOf("Resume", order, chainId, REQUESTED_FORM);
 }
 
 export interface FieldToSign {

@@ -1,0 +1,176 @@
+// Goal: a rule pauses an agent exactly at its edge, once, in the transaction that notices; hours and days refuse exactly
+// outside them, in SQL as in custody.
+import * as fc from "fast-check";
+import t from "tap";
+import { DAYS, HOURS } from "../../packages/rules/src/kinds.ts";
+import { newId } from "../../server/core/ids.ts";
+import { createPool } from "../../server/infra/db/pool.ts";
+import { evaluate } from "../../server/plugins/guardrails/explain.ts";
+import { reserve } from "../../server/plugins/guardrails/store.ts";
+import { testDatabase } from "../helpers/postgres.ts";
+import { runsOf } from "../helpers/tier.ts";
+import {
+  passTime,
+  randomAddress,
+  reserveRequest,
+  seedAgent,
+  type SeededAgent,
+} from "./guardrails-sql.helper.ts";
+
+const database = await testDatabase(t);
+const pool = createPool(database.url, { maxConnections: 2 });
+t.teardown(() => pool.end());
+
+/** With what SQL decided, which must equal what the list of rules explains. */
+async function pay(agent: SeededAgent, amount: bigint, more = {}) {
+  const request = reserveRequest(agent, amount, more);
+  const row = await reserve(pool, { ...request, paymentId: newId("pay"), dryRun: false });
+  if (row.snapshot === null) throw new Error(row.outcome);
+  const found = evaluate(row.snapshot);
+  t.equal(row.code, found.allowed ? null : found.code);
+  return row;
+}
+const fail = (agent: SeededAgent) => pay(agent, 1n, { to: randomAddress() });
+const set = (agent: SeededAgent, change: string) =>
+  pool.query(`UPDATE agents SET ${change} WHERE id = $1`, [agent.agentId]);
+async function stateOf(agent: SeededAgent) {
+  const { rows } = await pool.query<{ state: string; notified: number; audited: number }>(
+    `SELECT status || ' ' || coalesce(paused_by, '-') AS state,
+            (SELECT count(*)::int FROM notifications n WHERE n.agent_id = a.id AND n.type = 'agent.paused') AS notified,
+            (SELECT count(*)::int FROM audit_log l WHERE l.agent_id = a.id AND l.action = 'agent.paused_by_rule') AS audited
+       FROM agents a WHERE id = $1`,
+    [agent.agentId],
+  );
+  return rows[0];
+}
+const active = { state: "active -", notified: 0, audited: 0 };
+
+t.test("the last failure pauses, the one before it does not", async (t) => {
+  const agent = await seedAgent(pool, { dailyLimit: 1_000n });
+  await set(agent, "pause_after_failures = 3");
+  await fail(agent);
+  t.equal((await fail(agent)).code, "recipient_not_allowed");
+  t.equal((await pay(agent, 1n)).outcome, "reserved", "a success is no failure");
+  t.same(await stateOf(agent), active);
+  t.equal((await fail(agent)).code, "recipient_not_allowed", "its own reason is reported");
+  const paused = { state: "paused pause_after_failures", notified: 1, audited: 1 };
+  t.same(await stateOf(agent), paused);
+  for (const attempt of [pay(agent, 1n), fail(agent)]) {
+    const { code, snapshot } = await attempt;
+    t.equal(code, "paused_by_rule");
+    t.match(snapshot, { pausedBy: "pause_after_failures", failures: 3n });
+  }
+  t.same(await stateOf(agent), paused, "one event");
+  await set(agent, "status = 'active'");
+  t.equal((await pay(agent, 1n)).outcome, "reserved", "what was before does not count again");
+  for (let count = 0; count < 2; count += 1) await fail(agent);
+  t.equal((await stateOf(agent))?.state, "active -");
+  await fail(agent);
+  t.equal((await stateOf(agent))?.state, "paused pause_after_failures");
+});
+
+t.test(
+  "repeats of one refusal and failed payments count; an hour later nothing does",
+  async (t) => {
+    const agent = await seedAgent(pool, { dailyLimit: 1_000n });
+    await set(agent, "pause_after_failures = 3");
+    const to = randomAddress();
+    for (let count = 0; count < 2; count += 1) await pay(agent, 1n, { to });
+    await passTime(pool, agent.agentId, "61 minutes");
+    await pool.query(
+      "UPDATE payments SET updated_at = updated_at - interval '61 minutes' WHERE agent_id = $1",
+      [agent.agentId],
+    );
+    const other = randomAddress();
+    for (let count = 0; count < 2; count += 1) await pay(agent, 1n, { to: other });
+    t.same(await stateOf(agent), active);
+    const { paymentId } = await pay(agent, 1n);
+    await pool.query(
+      "UPDATE payments SET status = 'voided', failure_code = 'not_signed', updated_at = clock_timestamp() WHERE id = $1",
+      [paymentId],
+    );
+    t.equal(
+      (await pay(agent, 1n)).code,
+      "paused_by_rule",
+      "noticed by the next payment, which is refused",
+    );
+    t.equal((await stateOf(agent))?.state, "paused pause_after_failures");
+  },
+);
+
+t.test("spending above a multiple of the usual day pauses, exactly there", async (t) => {
+  const agent = await seedAgent(pool, { dailyLimit: 100_000n });
+  await set(agent, "pause_at_rate = 2");
+  t.equal((await pay(agent, 5_000n)).outcome, "reserved", "without history it does not apply");
+  for (let day = 0; day < 3; day += 1) {
+    await passTime(pool, agent.agentId, "24 hours");
+    if (day < 2) await pay(agent, 500n);
+  }
+  await passTime(pool, agent.agentId, "24 hours");
+  // 6,000 in the days that ended 24 hours ago: from the first payment on, three days and a moment.
+  const { rows } = await pool.query<{ usual: string | null }>(
+    "SELECT purser_usual_day($1, clock_timestamp() - interval '24 hours') AS usual",
+    [agent.agentId],
+  );
+  const usual = BigInt(rows[0]?.usual ?? "0");
+  t.ok(usual >= 1_999n && usual <= 2_000n, `${usual} a day`);
+  t.equal((await pay(agent, 2n * usual - 1n)).outcome, "reserved");
+  t.same(await stateOf(agent), active);
+  t.equal((await pay(agent, 1_000n)).code, "paused_by_rule");
+  t.same(await stateOf(agent), { state: "paused pause_at_rate", notified: 1, audited: 1 });
+});
+
+const minute = fc.integer({ min: 0, max: 1_439 });
+const text = (minutes: number): string =>
+  `${String(Math.floor(minutes / 60)).padStart(2, "0")}:${String(minutes % 60).padStart(2, "0")}`;
+const WEEK = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
+const hours = fc.option(
+  fc
+    .tuple(minute, minute)
+    .map(([from, to]) => `${text(from)}-${text(from === to ? (to + 1) % 1_440 : to)}`),
+);
+const days = fc.option(
+  fc.subarray(WEEK, { minLength: 1, maxLength: 6 }).map((some) => some.join(",")),
+);
+
+t.test("hours and days are the same in SQL and in custody, and open when SQL says", async () => {
+  const allows = (given: { hours: string | null; days: string | null }, nowSeconds: bigint) =>
+    [
+      HOURS.refuses?.(given.hours, { valueAtomic: 0n, nowSeconds }),
+      DAYS.refuses?.(given.days, { valueAtomic: 0n, nowSeconds }),
+    ].every((refused) => refused !== true);
+  await fc.assert(
+    fc.asyncProperty(
+      hours,
+      days,
+      fc.integer({ min: 1_790_000_000, max: 1_791_300_000 }),
+      async (ofDay, ofWeek, at) => {
+        const given = { hours: ofDay, days: ofWeek };
+        const { rows } = await pool.query<{ pays: boolean; opens: string }>(
+          `SELECT purser_pays_at($1, $2, to_timestamp($3)) AS pays,
+                  extract(epoch FROM purser_opens_at($1, $2, to_timestamp($3)))::bigint::text AS opens`,
+          [ofDay, ofWeek, at],
+        );
+        if (rows[0]?.pays !== allows(given, BigInt(at))) throw new Error("SQL and custody differ");
+        if (rows[0].pays) return;
+        const opens = BigInt(rows[0].opens);
+        if (!allows(given, opens) || allows(given, opens - 1n))
+          throw new Error(`opens at ${opens}`);
+      },
+    ),
+    { numRuns: runsOf(600) },
+  );
+});
+
+t.test("outside its hours a payment is refused until they begin, and pauses nothing", async (t) => {
+  const agent = await seedAgent(pool, { dailyLimit: 1_000n });
+  await set(
+    agent,
+    "pay_hours = to_char(now() AT TIME ZONE 'UTC' + interval '2 hours', 'HH24:MI') || '-' || to_char(now() AT TIME ZONE 'UTC' + interval '3 hours', 'HH24:MI')",
+  );
+  const { code, availableAt } = await pay(agent, 1n);
+  t.equal(code, "outside_pay_times");
+  const inMinutes = ((availableAt?.getTime() ?? 0) - Date.now()) / 60_000;
+  t.ok(inMinutes > 115 && inMinutes <= 120, `in ${inMinutes} minutes`);
+  t.same(await stateOf(agent), active);
+});

@@ -1,0 +1,49 @@
+import { Group } from "@mantine/core";
+import { useMutation } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { ErrorNotice } from "../../components/ErrorNotice.tsx";
+import { Note } from "../../components/Layout.tsx";
+import { MutationButton } from "../../components/PendingButton.tsx";
+import { shortAddress } from "../../lib/address.ts";
+import { NotSigned } from "../../lib/orders/signing.ts";
+import { invalidate } from "../../lib/query-keys.ts";
+import { formatDateTime } from "../../lib/time.ts";
+import type { Session } from "../../lib/wire.ts";
+import { useNetwork } from "../../shared/info.ts";
+import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
+import { resumeEverything } from "./api.ts";
+import styles from "./Stop.module.css";
+
+type Stopped = NonNullable<Session["stopped"]>;
+
+/** Above every screen while everything is stopped. */
+export function StoppedBanner({ owner, stopped }: { owner: string; stopped: Stopped }): ReactNode {
+  const network = useNetwork();
+  const resume = useMutation({
+    mutationFn: () => resumeEverything({ owner, stopped, network }),
+    onSettled: invalidate.afterStop,
+  });
+  const { agents, by, at } = stopped;
+  const who = by.toLowerCase() === owner.toLowerCase() ? "You" : `The wallet ${shortAddress(by)}`;
+  const paused = agents === 1 ? "1 agent is paused" : `${agents} agents are paused`;
+  return (
+    <section className={styles.banner} aria-label="Everything is stopped">
+      <Note color="yellow">
+        <Group justify="space-between" gap="sm">
+          <span className={styles.text}>
+            <strong>Everything is stopped.</strong> {who} stopped it on {formatDateTime(at)}.{" "}
+            {paused}. Withdrawing works.
+          </span>
+          <OwnerOnly>
+            <MutationButton mutation={resume} pending="Resuming…">
+              Resume
+            </MutationButton>
+          </OwnerOnly>
+        </Group>
+        {resume.isError && !(resume.error instanceof NotSigned) && (
+          <ErrorNotice title="Nothing was resumed" error={resume.error} />
+        )}
+      </Note>
+    </section>
+  );
+}
