@@ -193,6 +193,34 @@ t.test("a voucher is shown again only while its outcome is not known", async (t)
   t.match(await rejected(show({ ...through, chargedAtomic: null }, false, false).shown), {
     code: "idempotency_in_progress",
   });
+  for (const wasDelivered of [false, true]) {
+    const undecided = show({ ...through, chargedAtomic: null, undecided: "Why." }, wasDelivered);
+    const answer = await undecided.shown.catch((error: unknown) => error);
+    t.same(problemOf(answer), {
+      code: "charge_not_known",
+      paymentId: "pay_1",
+      txHash: null,
+      delivered: false,
+      upstreamStatus: null,
+    });
+    t.match(answer, { message: /^Why\. .* Do not pay again/, status: 502 });
+    t.same(undecided.calls, [["find", KEY]], "and nothing is shown");
+  }
+});
+
+t.test("while the channel is being closed, its payments say when to come back", async (t) => {
+  const through = { id: hex("9"), order, signed: SIGNED, wasShown: true, chargedAtomic: null };
+  const waits = async (returnsAt: Date | null) => {
+    const { job, calls } = jobIn({ found: { ...through, closing: { returnsAt } } });
+    const answer = await shownBefore(job, KEY.paymentId, false).catch((error: unknown) => error);
+    t.match(answer, { code: "idempotency_in_progress", message: /is being closed/ });
+    t.same(calls, [["find", KEY]], "and nothing is shown");
+    return Number((answer as ApiError).headers["retry-after"]);
+  };
+  t.equal(await waits(null), 60);
+  t.equal(await waits(new Date(Date.now() - 5_000)), 60, "the service looks each minute");
+  const afterDelay = await waits(new Date(Date.now() + 900_000));
+  t.ok(afterDelay > 950 && afterDelay <= 960, String(afterDelay));
 });
 
 // The seller's answer.

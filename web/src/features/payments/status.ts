@@ -63,6 +63,12 @@ const NOT_CHARGED: StatusLabel = {
   meaning:
     "The seller charged nothing. It still holds the signed voucher, so the amount counts against the limit.",
 };
+const CHARGE_NOT_KNOWN: StatusLabel = {
+  label: "Charge not known",
+  color: "yellow",
+  meaning:
+    "The seller charged for one or more requests whose responses were lost. Nothing shows for which. The amount counts against the limit; contact the seller.",
+};
 const IN_CHANNEL: Record<string, string> = {
   settled: "Paid from the payment channel. It counts against the limit for 24 hours.",
   submitted:
@@ -86,6 +92,7 @@ export function statusOf(payment: Payment): StatusLabel {
   if (payment.kind === "deposit")
     return { ...words, meaning: DEPOSIT[payment.status] ?? words.meaning };
   if (payment.failure?.code === "not_charged") return NOT_CHARGED;
+  if (payment.failure?.code === "charge_not_known") return CHARGE_NOT_KNOWN;
   if (isUndelivered(payment)) {
     return {
       label: "Paid, not delivered",
