@@ -4,10 +4,11 @@
 -- unknown until a later answer of the receiver or the chain tells.
 -- The amounts stay: each is the growth of the ceiling, which the receiver may claim.
 -- p_reason: the channel is used no more, because of it.
+-- p_is_refused: not charged by the receiver's word, which is not a proof.
 -- p_upstream_status, p_delivered: what the target did. `delivered` means that the request has ended.
 CREATE FUNCTION purser_voucher_ended(
   p_agent_id TEXT, p_payment_id TEXT, p_charged NUMERIC, p_reason TEXT,
-  p_upstream_status INTEGER DEFAULT NULL, p_delivered BOOLEAN DEFAULT NULL
+  p_upstream_status INTEGER DEFAULT NULL, p_delivered BOOLEAN DEFAULT NULL, p_is_refused BOOLEAN DEFAULT FALSE
 ) RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
   v_channel channels%ROWTYPE;
@@ -18,7 +19,8 @@ BEGIN
      SET status = CASE WHEN p_charged IS NULL THEN 'unknown' ELSE 'settled' END, charged = p_charged,
          settled_at = CASE WHEN p_charged IS NOT NULL THEN clock_timestamp() END,
          final_at = CASE WHEN p_charged IS NOT NULL THEN clock_timestamp() END,
-         upstream_status = p_upstream_status, delivered = p_delivered, updated_at = clock_timestamp()
+         upstream_status = p_upstream_status, delivered = p_delivered, updated_at = clock_timestamp(),
+         failure_code = CASE WHEN p_is_refused THEN 'seller_refused' END
    WHERE p.agent_id = p_agent_id AND p.id = p_payment_id AND p.status IN ('submitted', 'unknown') AND p.voucher IS NOT NULL;
   IF NOT FOUND THEN
     -- A later answer of the receiver, or the chain, decided it meanwhile.

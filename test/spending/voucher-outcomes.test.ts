@@ -242,6 +242,15 @@ await check(
   ],
 );
 await check(
+  "refused by the seller: that is noted, and the payment stays open",
+  {},
+  call("voucher_ended", AGENT, "p", null, null, 402, false, true),
+  [
+    "channels c: busy_payment null, busy_until -infinity, used_at now",
+    "payments p: delivered false, failure_code seller_refused, status unknown, updated_at now, upstream_status 402",
+  ],
+);
+await check(
   "an unknown payment whose outcome is reported after all",
   { payment: { status: "unknown" }, channel: { busy_payment: null } },
   ended(80),
@@ -464,6 +473,21 @@ await check(
     undecided("older", "0.00006", 3),
     notCharged("p"),
   ],
+);
+const refused = { failure_code: "seller_refused" };
+const settledOnce = (id: string, charged: number): string =>
+  settledAs(id, charged).replace(" final_at", " failure_code null, final_at");
+await check(
+  "a payment that the seller refused was not charged, where a lost one explains the total",
+  { payments: { older: unknown({ ...later(1), ...refused }), u: unknown(later(0)) } },
+  corrected(260),
+  [`channels c: ${freed}, charged 260`, uncharged("older"), notCharged("p"), settledAs("u", 60)],
+);
+await check(
+  "the seller's refusal is only its word: it charged the payment after all",
+  { payments: { u: unknown(refused), v: unknown({ ...refused, ceiling: 200 }) } },
+  corrected(260),
+  [`channels c: ${freed}, charged 260`, notCharged("p"), settledOnce("u", 60), uncharged("v")],
 );
 await check(
   "the seller's total is the same: it charged none of several",

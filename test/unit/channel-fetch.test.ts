@@ -380,7 +380,8 @@ t.test("a failed request charges nothing, or it is not known what it charged", a
     const { job, calls } = jobIn();
     const confirmed = await confirmThroughChannel(job, payment(), shown);
     t.same(calls, [], what);
-    t.same(confirmed?.voucher, { chargedAtomic: null, reason: null }, what);
+    const isRefused = kind === "failed";
+    t.same(confirmed?.voucher, { chargedAtomic: null, isRefused, reason: null }, what);
     t.match(
       confirmed,
       { delivery: { upstreamStatus: status, delivered: false }, payment: "none" },
@@ -425,7 +426,7 @@ t.test("a seller's total is followed once in a fetch", async (t) => {
     t.same(calls, [["correct", KEY, { order, correction, wasShown: wasShown === true }]]);
     t.equal(job.hasCorrected, true);
   }
-  const voucher = { chargedAtomic: null, reason: null };
+  const voucher = { chargedAtomic: null, isRefused: true, reason: null };
   const second = jobIn({ isCorrected: true, hasCorrected: true });
   t.match(await confirmThroughChannel(second.job, payment(), shown), {
     result: { kind: "failed" },
@@ -438,6 +439,11 @@ t.test("a seller's total is followed once in a fetch", async (t) => {
     voucher,
   });
   t.same(unproven.calls, [["correct", KEY, { order, correction, wasShown: false }]]);
+  t.match(
+    await confirmThroughChannel(jobIn().job, payment({ wasShown: true }), shown),
+    { result: { kind: "unknown" }, voucher: { chargedAtomic: null, isRefused: false } },
+    "a refusal does not say what became of the request that showed the voucher first",
+  );
 });
 
 t.test("a deposit that was shown is followed, whatever came of the request", async (t) => {

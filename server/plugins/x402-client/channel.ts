@@ -146,7 +146,7 @@ function delivered(job: Job, payment: ChannelPayment, seen: UpstreamContent): Co
   return {
     result: { kind: "done", body: paidBody(job.target, seen, paid, payment.remainingAtomic) },
     delivery: { upstreamStatus: seen.status, delivered: true },
-    voucher: { chargedAtomic, reason },
+    voucher: { chargedAtomic, isRefused: false, reason },
     payment: chargedAtomic > 0n ? "settled" : "none",
     seen,
   };
@@ -169,18 +169,19 @@ function failed(payment: ChannelPayment, failure: Failure): Confirmed {
     channel: members(through, 0n),
     ...sellersAnswer(failure.seen),
   };
-  const voucher = { chargedAtomic: null, reason: null };
-  return { result: failedResult(payment, failure, extra), delivery, voucher, payment: "none" };
+  const result = failedResult(payment, failure, extra);
+  const voucher = { chargedAtomic: null, isRefused: result.kind === "failed", reason: null };
+  return { result, delivery, voucher, payment: "none" };
 }
 
 function failedResult(
-  { key, facts }: ChannelPayment,
+  { key, facts, through }: ChannelPayment,
   { how, why }: Failure,
   extra: Record<string, unknown>,
 ): PaymentResult {
   const price = formatAtomic(facts.amountAtomic);
-  // It may have done the work, and charged it.
-  if (how === "timeout" || how === "broken")
+  // It may have done the work, and charged it. A refusal of a voucher that was shown before is about this showing only.
+  if (how === "timeout" || how === "broken" || through.wasShown)
     return { kind: "unknown", error: unknownError(key.paymentId, why, extra) };
   const code: ErrorCode = how === "refused" ? "settlement_failed" : "upstream_error";
   const detail = `${why}. It charged nothing, but keeps a voucher for up to ${price} USDC: your next payment through this channel uses the same amount again.`;
