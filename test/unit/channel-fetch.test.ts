@@ -308,7 +308,7 @@ t.test("a delivered response says what was charged", async (t) => {
     const shown: ProofResponse = { kind: "delivered", seen: seenWith(seen) };
     const confirmed = await confirmThroughChannel(job, payment(), shown);
     t.same(calls, [], what);
-    t.same(confirmed?.voucher, { chargedAtomic: charged, reason }, what);
+    t.same(confirmed?.voucher, { chargedAtomic: charged, isRefused: false, reason }, what);
     t.same(warnings, reason === null ? [] : ["a seller broke a channel's rules"], what);
     t.match(
       confirmed,
