@@ -73,7 +73,8 @@ BEGIN
     'corrected', CASE WHEN v_is_corrected THEN TRUE END,
     'thirdParty', NULLIF(jsonb_strip_nulls(jsonb_build_object(
       'url', left(NEW.url, 2000), 'memo', left(NEW.memo, 500))), '{}')));
-  IF (TG_OP = 'INSERT' OR OLD.status <> NEW.status) AND NEW.failure_code IS DISTINCT FROM 'charge_not_known' THEN
+  IF (TG_OP = 'INSERT' OR OLD.status <> NEW.status OR OLD.charged IS DISTINCT FROM NEW.charged)
+     AND NEW.failure_code IS DISTINCT FROM 'charge_not_known' THEN
     v_type := CASE WHEN NEW.status = 'blocked' THEN 'payment.blocked' WHEN NEW.status = 'voided' THEN 'payment.failed'
                    WHEN NEW.kind = 'incoming' THEN 'agent.funded'
                    WHEN NEW.kind = 'withdrawal' THEN 'withdrawal.settled' ELSE 'payment.settled' END;
@@ -87,9 +88,10 @@ END;
 $$;
 CREATE TRIGGER payments_notify_new AFTER INSERT ON payments FOR EACH ROW
   WHEN (NEW.status IN ('blocked', 'settled')) EXECUTE FUNCTION purser_notify_payment();
-CREATE TRIGGER payments_notify AFTER UPDATE OF status, delivered ON payments FOR EACH ROW
+CREATE TRIGGER payments_notify AFTER UPDATE OF status, delivered, charged ON payments FOR EACH ROW
   WHEN (NEW.status = 'settled'
-        AND (OLD.status <> 'settled' OR (NEW.delivered IS FALSE AND OLD.delivered IS DISTINCT FROM FALSE)))
+        AND (OLD.status <> 'settled' OR OLD.charged IS DISTINCT FROM NEW.charged
+             OR (NEW.delivered IS FALSE AND OLD.delivered IS DISTINCT FROM FALSE)))
   EXECUTE FUNCTION purser_notify_payment();
 CREATE TRIGGER payments_notify_reverted AFTER UPDATE OF status ON payments FOR EACH ROW
   WHEN (NEW.status = 'voided' AND (OLD.status = 'settled' OR (OLD.status <> 'voided' AND NEW.kind <> 'incoming')))
