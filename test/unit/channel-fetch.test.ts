@@ -441,7 +441,7 @@ t.test("a seller's total is followed once in a fetch", async (t) => {
   t.same(unproven.calls, [["correct", KEY, { order, correction, wasShown: false }]]);
   t.match(
     await confirmThroughChannel(jobIn().job, payment({ wasShown: true }), shown),
-    { result: { kind: "unknown" }, voucher: { chargedAtomic: null, isRefused: false } },
+    { result: { kind: "failed" }, voucher: { chargedAtomic: null, isRefused: false } },
     "a refusal does not say what became of the request that showed the voucher first",
   );
 });

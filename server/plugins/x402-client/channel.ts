@@ -170,18 +170,20 @@ function failed(payment: ChannelPayment, failure: Failure): Confirmed {
     ...sellersAnswer(failure.seen),
   };
   const result = failedResult(payment, failure, extra);
-  const voucher = { chargedAtomic: null, isRefused: result.kind === "failed", reason: null };
+  // A refusal of a voucher that was shown before is about this showing: the first one may have been charged.
+  const isRefused = result.kind === "failed" && through.wasShown !== true;
+  const voucher = { chargedAtomic: null, isRefused, reason: null };
   return { result, delivery, voucher, payment: "none" };
 }
 
 function failedResult(
-  { key, facts, through }: ChannelPayment,
+  { key, facts }: ChannelPayment,
   { how, why }: Failure,
   extra: Record<string, unknown>,
 ): PaymentResult {
   const price = formatAtomic(facts.amountAtomic);
-  // It may have done the work, and charged it. A refusal of a voucher that was shown before is about this showing only.
-  if (how === "timeout" || how === "broken" || through.wasShown)
+  // It may have done the work, and charged it.
+  if (how === "timeout" || how === "broken")
     return { kind: "unknown", error: unknownError(key.paymentId, why, extra) };
   const code: ErrorCode = how === "refused" ? "settlement_failed" : "upstream_error";
   const detail = `${why}. It charged nothing, but keeps a voucher for up to ${price} USDC: your next payment through this channel uses the same amount again.`;

@@ -772,8 +772,8 @@ export const DEFECTS: readonly PlantedDefect[] = [
     file: "server/plugins/x402-client/channel.ts",
     changes: [
       {
-        find: `const voucher = { chargedAtomic: null, isRefused`,
-        replace: `const voucher = { chargedAtomic: 0n, isRefused`,
+        find: `const voucher = { chargedAtomic: null, isRefused,`,
+        replace: `const voucher = { chargedAtomic: 0n, isRefused,`,
       },
     ],
     caughtBy: "test/x402-client/channels-killed.test.ts",
