@@ -412,6 +412,11 @@ export const ERRORS = {
     "Paid, but not delivered",
     "The payment settled (`txHash`), but the target failed. `thirdParty` is its answer. Do not pay again; contact the seller.",
   ),
+  charge_not_known: define(
+    502,
+    "Not known whether it was charged",
+    "The seller charged for one or more requests whose responses were lost, and nothing shows for which. This is the final answer. Do not pay again before you have contacted the seller.",
+  ),
   settlement_failed: define(
     502,
     "Settlement failed",

@@ -15,7 +15,6 @@ BEGIN
      SET status = 'closed', closed_at = clock_timestamp(), returned = p_returned, busy_payment = NULL,
          charged = GREATEST(charged, LEAST(p_claimed, ceiling))
    WHERE agent_id = p_agent_id AND id = p_channel_id;
-  PERFORM purser_voucher_found(v_channel, p_claimed);
-  PERFORM purser_vouchers_uncharged(p_agent_id, p_channel_id);
+  PERFORM purser_vouchers_decided(v_channel, p_claimed - v_channel.charged);
 END;
 $$;

@@ -1,5 +1,5 @@
 -- The receiver's total differs from ours, and it has proven its own with a voucher of this wallet, or the chain did: so it
--- charged a payment whose outcome was unknown, or this database lacks payments. The newest such payment has the difference;
+-- charged a payment whose outcome was unknown, or this database lacks payments (purser_vouchers_decided).
 -- p_payment_id, which the receiver refused because of it, was not charged, and its key may be used again. Except if an earlier
 -- request showed its voucher (p_was_shown): then the higher total may count that request, and it is not paid a second time.
 CREATE FUNCTION purser_channel_corrected(
@@ -16,13 +16,13 @@ BEGIN
      SET status = 'settled', charged = 0, settled_at = clock_timestamp(), final_at = clock_timestamp(),
          failure_code = 'not_charged', delivered = FALSE, updated_at = clock_timestamp()
    WHERE NOT v_may_be_charged AND p.agent_id = p_agent_id AND p.id = p_payment_id AND p.outstanding;
-  PERFORM purser_voucher_found(v_channel, p_total);
   UPDATE channels c
-     SET charged = p_total, busy_payment = NULL, busy_until = '-infinity',
+     SET charged = p_total, busy_payment = NULLIF(c.busy_payment, p_payment_id),
+         busy_until = CASE WHEN c.busy_payment <> p_payment_id THEN c.busy_until ELSE '-infinity' END,
          voucher = CASE WHEN p_ceiling > c.ceiling THEN p_voucher ELSE c.voucher END,
          ceiling = GREATEST(c.ceiling, p_ceiling)
    WHERE c.agent_id = p_agent_id AND c.id = v_channel.id;
-  PERFORM purser_vouchers_uncharged(p_agent_id, v_channel.id);
+  PERFORM purser_vouchers_decided(v_channel, p_total - v_channel.charged);
   DELETE FROM idempotency_keys k
    WHERE NOT v_may_be_charged AND k.subject_id = p_agent_id AND k.payment_id = p_payment_id AND k.status_code IS NULL;
 END;

@@ -1,7 +1,8 @@
 -- Notifies the owner of an agent's payments: refused, settled, paid but not delivered, and received. Reservations and other
 -- states in between have no notification, and only a paid request can be undelivered. A payment that was reported as settled or
 -- received, and was removed by a reorganisation for good, is reported as `payment.failed`. A deposit into a payment channel is not
--- spent: the first one opens the channel. A payment through a channel that the seller did not charge was not paid.
+-- spent: the first one opens the channel. A payment through a channel that the seller did not charge was not paid; one of several of
+-- which some were charged is reported as not delivered only.
 CREATE FUNCTION purser_notify_payment() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 DECLARE
   v_owner_id TEXT;
@@ -72,7 +73,8 @@ BEGIN
     'corrected', CASE WHEN v_is_corrected THEN TRUE END,
     'thirdParty', NULLIF(jsonb_strip_nulls(jsonb_build_object(
       'url', left(NEW.url, 2000), 'memo', left(NEW.memo, 500))), '{}')));
-  IF TG_OP = 'INSERT' OR OLD.status <> NEW.status THEN
+  IF (TG_OP = 'INSERT' OR OLD.status <> NEW.status OR OLD.charged IS DISTINCT FROM NEW.charged)
+     AND NEW.failure_code IS DISTINCT FROM 'charge_not_known' THEN
     v_type := CASE WHEN NEW.status = 'blocked' THEN 'payment.blocked' WHEN NEW.status = 'voided' THEN 'payment.failed'
                    WHEN NEW.kind = 'incoming' THEN 'agent.funded'
                    WHEN NEW.kind = 'withdrawal' THEN 'withdrawal.settled' ELSE 'payment.settled' END;
@@ -86,9 +88,10 @@ END;
 $$;
 CREATE TRIGGER payments_notify_new AFTER INSERT ON payments FOR EACH ROW
   WHEN (NEW.status IN ('blocked', 'settled')) EXECUTE FUNCTION purser_notify_payment();
-CREATE TRIGGER payments_notify AFTER UPDATE OF status, delivered ON payments FOR EACH ROW
+CREATE TRIGGER payments_notify AFTER UPDATE OF status, delivered, charged ON payments FOR EACH ROW
   WHEN (NEW.status = 'settled'
-        AND (OLD.status <> 'settled' OR (NEW.delivered IS FALSE AND OLD.delivered IS DISTINCT FROM FALSE)))
+        AND (OLD.status <> 'settled' OR OLD.charged IS DISTINCT FROM NEW.charged
+             OR (NEW.delivered IS FALSE AND OLD.delivered IS DISTINCT FROM FALSE)))
   EXECUTE FUNCTION purser_notify_payment();
 CREATE TRIGGER payments_notify_reverted AFTER UPDATE OF status ON payments FOR EACH ROW
   WHEN (NEW.status = 'voided' AND (OLD.status = 'settled' OR (OLD.status <> 'voided' AND NEW.kind <> 'incoming')))

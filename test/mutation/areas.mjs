@@ -46,7 +46,7 @@ export const AREAS = {
   ],
   "channels in SQL":
     sql(`channel channel_balance channel_closed channel_corrected voucher_again voucher_ended
-    voucher_signed vouchers_uncharged`),
+    voucher_signed vouchers_decided`),
   "channels of wallets": [
     ...inFolder("server/plugins/channels", "closing refund wallet"),
     "server/schemes/batch-settlement/paying.ts",

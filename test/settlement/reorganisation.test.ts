@@ -1,5 +1,6 @@
 // Goal: a payment removed by a reorganisation is noticed, corrected in ledger and window, rebroadcast from its stored bytes, settled anew and reported; and nothing is reported before the network's inclusion depth.
 import t, { type Test } from "tap";
+import { replaceNewest } from "../helpers/blocks.ts";
 import { testChain, withOwnAccounts, type TestChain } from "../helpers/chain.ts";
 import { expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
 import { BRISK, randomAddress, request, startEngine, authorize } from "../helpers/engine.ts";
@@ -30,8 +31,7 @@ async function world(t: Test, depths: { confirmations: number; inclusionDepth: n
   const pool = () => chain.testClient.getTxpoolStatus();
   const arrived = () => until(async () => (await pool()).pending === 1, 15_000);
   const mine = (blocks: number) => chain.testClient.mine({ blocks });
-  const reorganise = (depth: number) =>
-    chain.testClient.request({ method: "anvil_reorg", params: [depth, []] } as never);
+  const reorganise = (depth: number) => replaceNewest(chain, depth);
   const row = async (id: string) =>
     (await database.pool.query("SELECT * FROM settlements WHERE id = $1", [id])).rows[0];
   return { chain, database, node, wallet, to, balance, arrived, mine, reorganise, row };

@@ -87,8 +87,13 @@ export const channelsNow: Invariant = async (world, sql) => {
 export const CHANNEL_INVARIANTS: Readonly<Record<string, Invariant>> = {
   /** A request is charged once at most, and answered as what it was. */
   channelAnswers({ sales }) {
-    return sales.channels.flatMap(({ who, kind, priceAtomic, charges, answers, once }) =>
-      [...answers].flatMap(([request, given]) => {
+    return sales.channels.flatMap(({ who, kind, priceAtomic, charges, answers, once }) => {
+      const given = [...answers.values()].flat();
+      const isOfSeveral = given.some(({ isPaid }) => isPaid === undefined);
+      // A lost response of another request must be the reason, and something must have been charged.
+      if (isOfSeveral && kind !== "liar" && (answers.size < 2 || charges.size === 0))
+        return [`${who} has no second request that was charged: ${given[0]?.text}`];
+      return [...answers].flatMap(([request, given]) => {
         const charged = charges.get(request) ?? [];
         const total = charged.reduce((sum, amount) => sum + amount, 0n);
         const what = `request ${request} of ${who}`;
@@ -104,14 +109,14 @@ export const CHANNEL_INVARIANTS: Readonly<Record<string, Invariant>> = {
             broken.push(`${what} was answered ${amount}, and costs at most ${priceAtomic}`);
           // The word of a seller that lies is worth nothing.
           if (kind === "liar") continue;
-          if (!isPaid && total > 0n)
+          if (isPaid === false && total > 0n)
             broken.push(`${what} was answered "not paid", and ${total} was charged: ${text}`);
           if (isPaid && charged.length === 1 && atomicOf(amount) !== total)
             broken.push(`${what} was answered ${amount}, and ${total} was charged: ${text}`);
         }
         return broken;
-      }),
-    );
+      });
+    });
   },
 
   /** Deposits are claimed, returned or still there, in the ledger as on the chain; and what is closing ends. */

@@ -220,8 +220,10 @@ export class ChannelShop {
     };
   }
 
-  #corrects(id: Hex, { charged, ceiling, voucher }: Known): SimulatedResponse {
+  #corrects(id: Hex, { charged, ceiling, voucher }: Known): Response {
     this.#note(`has charged ${charged}`);
+    // Then two requests in a row have no response, and only the first of them was charged.
+    if (this.sale.kind === "sloppy" && this.random.next() < 0.3) return undefined;
     return this.#asks(MISMATCH, {
       channelState: { channelId: id, chargedCumulativeAmount: String(charged) },
       ...(voucher && {

@@ -192,8 +192,8 @@ export const ENGINE_INVARIANTS = {
               ARRAY(SELECT n.type FROM notifications n WHERE n.subject_id = p.id AND n.type <> 'payment.undelivered'
                      ORDER BY n.created_at) AS types
          FROM payments p JOIN agents a ON a.id = p.agent_id
-        -- A deposit is not spent, and what a seller did not charge was not paid.
-        WHERE p.kind <> 'deposit' AND p.charged IS DISTINCT FROM 0`,
+        -- A deposit is not spent, and what a seller did not charge, or nobody knows whether it did, is not reported as paid.
+        WHERE p.kind <> 'deposit' AND p.charged IS DISTINCT FROM 0 AND p.failure_code IS DISTINCT FROM 'charge_not_known'`,
     );
     return rows.flatMap(({ id, kind, status, isReceived, types }) => {
       const last = types.at(-1);

@@ -69,7 +69,14 @@ export interface ChannelSale {
   /** Requests that are sent once: if the response is lost, only a later request shows what was charged. */
   once: Set<string>;
   /** Every final answer to the agent, by request. */
-  answers: Map<string, { isPaid: boolean; amount: string; text: string }[]>;
+  answers: Map<string, ChannelAnswer[]>;
+}
+
+/** `isPaid` is undefined where the answer is that nobody knows. */
+export interface ChannelAnswer {
+  isPaid: boolean | undefined;
+  amount: string;
+  text: string;
 }
 
 export const useKey = (from: string, nonce: string): string => `${from} ${nonce}`.toLowerCase();

@@ -15,6 +15,7 @@ import {
 } from "../helpers/rpc-proxy.ts";
 import type { SoakContext } from "./clients.ts";
 import { flood, type LoadTargets } from "./third-parties.ts";
+import { replaceNewest } from "../helpers/blocks.ts";
 import { BLOCK_SECONDS, CONFIRMATIONS } from "./world.ts";
 
 interface FaultRun {
@@ -162,10 +163,7 @@ const RUNS: Record<string, Fault["run"]> = {
   },
   "blocks are reorganised": async ({ context }) => {
     const depth = context.random.int(1, CONFIRMATIONS - 1);
-    await context.world.chain.testClient.request({
-      method: "anvil_reorg",
-      params: [depth, []],
-    } as never);
+    await replaceNewest(context.world.chain, depth);
     await sleep(3_000);
   },
   "a flood of dust": async ({ context, targets }) => {

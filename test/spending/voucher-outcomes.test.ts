@@ -148,6 +148,9 @@ const closed = (claimed: number, returned: number) =>
 
 const settledAs = (id: string, charged: number): string =>
   `payments ${id}: charged ${charged}, final_at now, outstanding false, settled_at now, status settled, updated_at now`;
+/** One of several that may have been charged. */
+const undecided = (id: string, charged: string, count: number): string =>
+  `payments ${id}: delivered false, failure_code charge_not_known, failure_detail The seller charged ${charged} USDC for one or more of ${count} requests whose responses were lost. Nothing shows for which., final_at now, outstanding false, settled_at now, status settled, updated_at now`;
 const uncharged = (id: string): string =>
   `payments ${id}: charged 0, failure_code not_charged, final_at now, outstanding false, settled_at now, status settled, updated_at now`;
 
@@ -239,10 +242,51 @@ await check(
   ],
 );
 await check(
+  "refused by the seller: that is noted, and the payment stays open",
+  {},
+  call("voucher_ended", AGENT, "p", null, null, 402, false, true),
+  [
+    "channels c: busy_payment null, busy_until -infinity, used_at now",
+    "payments p: delivered false, failure_code seller_refused, status unknown, updated_at now, upstream_status 402",
+  ],
+);
+await check(
   "an unknown payment whose outcome is reported after all",
   { payment: { status: "unknown" }, channel: { busy_payment: null } },
   ended(80),
   ["channels c: charged 280", settledAs("p", 80)],
+);
+const lateReport = call("voucher_ended", AGENT, "p", 80, null, 200, true);
+await check(
+  "it was one of several that may have been charged, and its own report comes late",
+  {
+    payment: {
+      status: "settled",
+      settled_at: "2026-01-01",
+      failure_code: "charge_not_known",
+      failure_detail: "why",
+      delivered: false,
+    },
+    channel: { busy_payment: "running" },
+  },
+  lateReport,
+  [
+    "payments p: charged 80, delivered true, failure_code null, failure_detail null, updated_at now, upstream_status 200",
+  ],
+);
+await check(
+  "a late report of a payment that is known as not charged changes no charge",
+  {
+    payment: {
+      status: "settled",
+      charged: 0,
+      settled_at: "2026-01-01",
+      failure_code: "not_charged",
+    },
+    channel: { busy_payment: "running" },
+  },
+  lateReport,
+  ["payments p: delivered true, updated_at now, upstream_status 200"],
 );
 await check(
   "a payment that ended before: nothing is charged again",
@@ -407,29 +451,91 @@ const unknownOnes = {
   "not signed": through({ ...later(5), ...reserved }),
 };
 await check(
-  "the seller's total is higher: the newest unknown payment was charged the difference",
+  "the seller's total is higher: the unknown payment was charged the difference",
+  withKeys({ payments: { u: unknown() } }),
+  corrected(260),
+  [
+    `channels c: ${freed}, charged 260`,
+    "idempotency_keys its: deleted",
+    notCharged("p"),
+    settledAs("u", 60),
+  ],
+);
+await check(
+  "several may have been charged the difference: none of them ends as unpaid or paid",
   withKeys({ payments: unknownOnes }),
   corrected(260),
   [
     `channels c: ${freed}, charged 260`,
     "idempotency_keys its: deleted",
-    uncharged("between"),
-    settledAs("newer", 60),
-    uncharged("older"),
+    undecided("between", "0.00006", 3),
+    undecided("newer", "0.00006", 3),
+    undecided("older", "0.00006", 3),
     notCharged("p"),
   ],
 );
+const refused = { failure_code: "seller_refused" };
+const settledOnce = (id: string, charged: number): string =>
+  settledAs(id, charged).replace(" final_at", " failure_code null, final_at");
+await check(
+  "a payment that the seller refused was not charged, where a lost one explains the total",
+  { payments: { older: unknown({ ...later(1), ...refused }), u: unknown(later(0)) } },
+  corrected(260),
+  [`channels c: ${freed}, charged 260`, uncharged("older"), notCharged("p"), settledAs("u", 60)],
+);
+await check(
+  "the seller's refusal is only its word: it charged the payment after all",
+  { payments: { u: unknown(refused), v: unknown({ ...refused, ceiling: 200 }) } },
+  corrected(260),
+  [`channels c: ${freed}, charged 260`, notCharged("p"), settledOnce("u", 60), uncharged("v")],
+);
+await check(
+  "the seller's total is the same: it charged none of several",
+  { payments: { u: unknown(), v: through() } },
+  corrected(200),
+  [`channels c: ${freed}`, notCharged("p"), uncharged("u"), uncharged("v")],
+);
+await check(
+  "a voucher for no more than the charges that are known cannot have been charged since",
+  { payments: { u: unknown({ ceiling: 200 }), v: unknown({ ceiling: 201 }) } },
+  corrected(201),
+  [`channels c: ${freed}, charged 201`, notCharged("p"), uncharged("u"), settledAs("v", 1)],
+);
 await check(
   "the difference is more than that payment's voucher was for",
-  { payments: { u: unknown({ ceiling: 50 }) } },
+  { payments: { u: unknown({ ceiling: 230 }) } },
   corrected(260),
-  [`channels c: ${freed}, charged 260`, notCharged("p"), settledAs("u", 50)],
+  [`channels c: ${freed}, charged 260`, notCharged("p"), settledAs("u", 30)],
+);
+await check(
+  "another payment has the channel by now: it may be what the total counts, and it goes on",
+  { channel: { busy_payment: "running" }, payments: { u: unknown(), running: through() } },
+  corrected(260),
+  ["channels c: charged 260", notCharged("p"), undecided("u", "0.00006", 2)],
+);
+await check(
+  "another payment has the channel by now, and the total is the same",
+  { channel: { busy_payment: "running" }, payments: { u: unknown(), running: through() } },
+  corrected(200),
+  [notCharged("p"), uncharged("u")],
+);
+await check(
+  "another payment has the channel by now, and only it can be what the total counts",
+  { channel: { busy_payment: "running" }, payments: { running: through() } },
+  corrected(260),
+  ["channels c: charged 260", notCharged("p")],
 );
 await check(
   "a request that was shown before may be what the higher total counts: its key is kept",
   withKeys({}),
   corrected(260, { wasShown: true }),
   [`channels c: ${freed}, charged 260`, settledAs("p", 60)],
+);
+await check(
+  "two requests were shown before: the higher total counts one of them, and both keys are kept",
+  withKeys({ payments: { u: unknown() } }),
+  corrected(260, { wasShown: true }),
+  [`channels c: ${freed}, charged 260`, undecided("p", "0.00006", 2), undecided("u", "0.00006", 2)],
 );
 await check(
   "a request that was shown before, and the total is the same: it was not charged",
@@ -479,22 +585,73 @@ await check(
   ["channels c: closed_at now, returned 700, status closed", uncharged("u")],
 );
 await check(
-  "the seller claimed more: the newest unknown payment was charged it",
+  "the seller claimed more: the unknown payment was charged it",
+  { ...over, channel: closing(), payments: { u: unknown() } },
+  closed(260, 640),
+  ["channels c: charged 260, closed_at now, returned 640, status closed", settledAs("u", 60)],
+);
+await check(
+  "the seller claimed more, and several may have been charged it",
   { ...over, channel: closing(), payments: unknownOnes },
   closed(260, 640),
   [
     "channels c: charged 260, closed_at now, returned 640, status closed",
-    uncharged("between"),
-    settledAs("newer", 60),
-    uncharged("older"),
+    undecided("between", "0.00006", 3),
+    undecided("newer", "0.00006", 3),
+    undecided("older", "0.00006", 3),
   ],
 );
 await check(
   "the seller claimed more than that payment's voucher was for",
-  { ...over, channel: closing(), payments: { u: unknown({ ceiling: 50 }) } },
+  { ...over, channel: closing(), payments: { u: unknown({ ceiling: 230 }) } },
   closed(260, 640),
-  ["channels c: charged 260, closed_at now, returned 640, status closed", settledAs("u", 50)],
+  ["channels c: charged 260, closed_at now, returned 640, status closed", settledAs("u", 30)],
 );
+
+// Whatever the seller did, nobody is told otherwise.
+
+await t.test("a payment ends as what it is in every history with the same total", async (t) => {
+  const CEILINGS = [200, 250, 300];
+  const known = 200;
+  const cases = CEILINGS.flatMap((a) =>
+    CEILINGS.flatMap((b) => CEILINGS.map((c) => [a, b, c] as const)),
+  );
+  for (const [index, ceilings] of cases.entries())
+    for (const total of [200, 250, 300].filter((one) => one <= Math.max(...ceilings)))
+      await inRows(async (rows) => {
+        const payments = Object.fromEntries(
+          ceilings.map((ceiling, n) => [`u${n}`, unknown({ ...later(n), ceiling })]),
+        );
+        const isClosed = index % 2 === 0;
+        const channel = isClosed ? closing() : { busy_payment: null };
+        await prepare(rows, { ...over, channel, payments });
+        await (isClosed ? closed(total, 0) : corrected(total))(rows);
+        const { rows: ends } = await rows.query<{ charged: number | null; code: string | null }>(
+          `SELECT charged::int AS charged, failure_code AS code FROM payments
+            WHERE agent_id = $1 AND id LIKE 'u_' ORDER BY id`,
+          [AGENT],
+        );
+        const histories = chargesOf(ceilings, known, total);
+        const expected = ceilings.map((_, n) => {
+          const possible = new Set(histories.map((charges) => charges[n]));
+          const [only] = possible;
+          if (possible.size > 1) return { charged: null, code: "charge_not_known" };
+          return { charged: only, code: only === 0 ? "not_charged" : null };
+        });
+        t.same(ends, expected, `${ceilings.join(", ")}: ${total}`);
+      });
+});
+
+/** Everything that a seller can have charged in steps of 50, each payment within its ceiling. */
+function chargesOf(ceilings: readonly number[], known: number, total: number): number[][] {
+  const [ceiling, ...rest] = ceilings;
+  if (ceiling === undefined) return total === known ? [[]] : [];
+  return [0, 50, 100]
+    .filter((charge) => charge <= ceiling - known && charge <= total - known)
+    .flatMap((charge) =>
+      chargesOf(rest, known, total - charge).map((others) => [charge, ...others]),
+    );
+}
 await check(
   "the seller claimed less than it charged: what it charged stays",
   { ...over, channel: closing() },

@@ -193,6 +193,34 @@ t.test("a voucher is shown again only while its outcome is not known", async (t)
   t.match(await rejected(show({ ...through, chargedAtomic: null }, false, false).shown), {
     code: "idempotency_in_progress",
   });
+  for (const wasDelivered of [false, true]) {
+    const undecided = show({ ...through, chargedAtomic: null, undecided: "Why." }, wasDelivered);
+    const answer = await undecided.shown.catch((error: unknown) => error);
+    t.same(problemOf(answer), {
+      code: "charge_not_known",
+      paymentId: "pay_1",
+      txHash: null,
+      delivered: false,
+      upstreamStatus: null,
+    });
+    t.match(answer, { message: /^Why\. .* Do not pay again/, status: 502 });
+    t.same(undecided.calls, [["find", KEY]], "and nothing is shown");
+  }
+});
+
+t.test("while the channel is being closed, its payments say when to come back", async (t) => {
+  const through = { id: hex("9"), order, signed: SIGNED, wasShown: true, chargedAtomic: null };
+  const waits = async (returnsAt: Date | null) => {
+    const { job, calls } = jobIn({ found: { ...through, closing: { returnsAt } } });
+    const answer = await shownBefore(job, KEY.paymentId, false).catch((error: unknown) => error);
+    t.match(answer, { code: "idempotency_in_progress", message: /is being closed/ });
+    t.same(calls, [["find", KEY]], "and nothing is shown");
+    return Number((answer as ApiError).headers["retry-after"]);
+  };
+  t.equal(await waits(null), 60);
+  t.equal(await waits(new Date(Date.now() - 5_000)), 60, "the service looks each minute");
+  const afterDelay = await waits(new Date(Date.now() + 900_000));
+  t.ok(afterDelay > 950 && afterDelay <= 960, String(afterDelay));
 });
 
 // The seller's answer.
@@ -280,7 +308,7 @@ t.test("a delivered response says what was charged", async (t) => {
     const shown: ProofResponse = { kind: "delivered", seen: seenWith(seen) };
     const confirmed = await confirmThroughChannel(job, payment(), shown);
     t.same(calls, [], what);
-    t.same(confirmed?.voucher, { chargedAtomic: charged, reason }, what);
+    t.same(confirmed?.voucher, { chargedAtomic: charged, isRefused: false, reason }, what);
     t.same(warnings, reason === null ? [] : ["a seller broke a channel's rules"], what);
     t.match(
       confirmed,
@@ -352,7 +380,8 @@ t.test("a failed request charges nothing, or it is not known what it charged", a
     const { job, calls } = jobIn();
     const confirmed = await confirmThroughChannel(job, payment(), shown);
     t.same(calls, [], what);
-    t.same(confirmed?.voucher, { chargedAtomic: null, reason: null }, what);
+    const isRefused = kind === "failed";
+    t.same(confirmed?.voucher, { chargedAtomic: null, isRefused, reason: null }, what);
     t.match(
       confirmed,
       { delivery: { upstreamStatus: status, delivered: false }, payment: "none" },
@@ -397,7 +426,7 @@ t.test("a seller's total is followed once in a fetch", async (t) => {
     t.same(calls, [["correct", KEY, { order, correction, wasShown: wasShown === true }]]);
     t.equal(job.hasCorrected, true);
   }
-  const voucher = { chargedAtomic: null, reason: null };
+  const voucher = { chargedAtomic: null, isRefused: true, reason: null };
   const second = jobIn({ isCorrected: true, hasCorrected: true });
   t.match(await confirmThroughChannel(second.job, payment(), shown), {
     result: { kind: "failed" },
@@ -410,6 +439,11 @@ t.test("a seller's total is followed once in a fetch", async (t) => {
     voucher,
   });
   t.same(unproven.calls, [["correct", KEY, { order, correction, wasShown: false }]]);
+  t.match(
+    await confirmThroughChannel(jobIn().job, payment({ wasShown: true }), shown),
+    { result: { kind: "failed" }, voucher: { chargedAtomic: null, isRefused: false } },
+    "a refusal does not say what became of the request that showed the voucher first",
+  );
 });
 
 t.test("a deposit that was shown is followed, whatever came of the request", async (t) => {

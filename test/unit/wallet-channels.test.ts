@@ -338,6 +338,8 @@ t.test("the voucher of an earlier request is found as it was shown", async (t) =
     priceAtomic: 10n,
     chargedBefore: 290n,
     chargedAtomic: null,
+    undecided: undefined,
+    closing: undefined,
     depositId: "pay_2",
     balanceAtomic: 1_000n,
   };

@@ -386,6 +386,11 @@ t.test("payment channels say how they end, and a deposit is no spending", async 
   t.match(statusOf(payment({ kind: "x402", channel: null })).meaning, "On chain");
   const uncharged = { code: "not_charged", detail: null };
   t.equal(statusOf(payment({ kind: "x402", failure: uncharged })).label, "Not charged");
+  for (const [code, label] of [
+    ["charge_not_known", "Charge not known"],
+    ["seller_refused", "Refused by the seller"],
+  ] as const)
+    t.equal(statusOf(payment({ kind: "x402", failure: { code, detail: null } })).label, label);
   const back = payment({
     kind: "incoming",
     sender: "0x4020074e9dF2ce1deE5A9C1b5c3f541D02a10003",

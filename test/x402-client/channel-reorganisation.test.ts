@@ -3,6 +3,7 @@
 // Tier: full (a chain of its own, and times until a deposit expires).
 import { randomUUID } from "node:crypto";
 import t from "tap";
+import { mineEvery, replaceAfter } from "../helpers/blocks.ts";
 import { stockFacilitator } from "../helpers/stock-channels.ts";
 import { until } from "../helpers/until.ts";
 import { channelIn, channelOf, counted, expectWholeLedger, onChain } from "./channel-facts.ts";
@@ -46,11 +47,9 @@ t.test("a deposit that the seller's side made is removed", { timeout: 60_000 }, 
   const before = await chain.publicClient.getBlockNumber();
   const { id } = await buy();
   await isDeposit("settled")();
-  const depth = Number((await chain.publicClient.getBlockNumber()) - before);
-  await chain.testClient.request({ method: "anvil_reorg", params: [depth, []] } as never);
+  await replaceAfter(chain, before);
   // The engine looks when there are new blocks.
-  const mining = setInterval(() => void chain.testClient.mine({ blocks: 1 }), 300);
-  t.teardown(() => clearInterval(mining));
+  mineEvery(t, chain, 300);
   t.match(await onChain(made, id), { balance: 0n }, "removed");
   await isDeposit("submitted")();
   t.equal(await counted(made), 1_000n, "the voucher is with the seller all the same");

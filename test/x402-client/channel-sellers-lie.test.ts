@@ -20,7 +20,7 @@ import {
   expectWholeLedger,
   onChain,
 } from "./channel-facts.ts";
-import { channelSeller, type ChannelSeller } from "./channel-sellers.ts";
+import { channelSeller, loseResponses, type ChannelSeller } from "./channel-sellers.ts";
 import { market } from "./market.ts";
 import { ourFacilitator } from "./stock-sellers.ts";
 
@@ -275,6 +275,69 @@ t.test("a refusal for another reason changes nothing", async (t) => {
   t.equal((await counted(made)) - before, PRICE, "one ceiling for all three");
   t.match(await channelOf(made, id), { charged: 2_000n, ceiling: 2_000n });
 });
+
+t.test(
+  "two responses are lost, and one of the two was charged: neither is reported as unpaid",
+  async (t) => {
+    const seller = await sellerOf(t);
+    const before = await counted(made);
+    const keys = [randomUUID(), randomUUID()];
+    const ask = (key: string) =>
+      // Not shown again by itself, so that only the seller's total can decide.
+      made.fetch({ url: seller.url, method: "POST", body: {} }, { "idempotency-key": key });
+    seller.before = loseResponses;
+    const ids: unknown[] = [];
+    for (const key of keys) {
+      const lost = await ask(key);
+      t.match(lost, refused("payment_status_unknown", 504), lost.text);
+      ids.push(lost.body["paymentId"]);
+    }
+    seller.before = undefined;
+    t.equal(seller.served, 1, "the seller charged the first, and refused the second");
+    const { id } = await buy(t, seller);
+    t.match(await channelOf(made, id), { charged: 2_000n, ceiling: 2_000n });
+    const vouchers = seller.paidRequests;
+    for (const _ of ["first", "again"])
+      for (const [index, key] of keys.entries()) {
+        const answer = await ask(key);
+        t.match(answer, {
+          status: 502,
+          body: {
+            code: "charge_not_known",
+            retryable: false,
+            paymentId: ids[index],
+            detail: /0\.001 USDC for one or more of 2 requests/,
+          },
+        });
+        t.notMatch(answer.body, { paid: Boolean }, "neither paid nor unpaid");
+      }
+    t.equal(seller.paidRequests, vouchers, "nothing more is shown to the seller");
+    for (const paymentId of ids) {
+      const answer = await made.app.inject({
+        url: `/api/agents/me/payments/${String(paymentId)}`,
+        headers: made.agent.headers,
+      });
+      t.match(answer.json(), {
+        status: "settled",
+        channel: { charged: null },
+        failure: { code: "charge_not_known", detail: /Nothing shows for which/ },
+      });
+    }
+    const { rows: events } = await database.pool.query<{ type: string }>(
+      "SELECT type FROM notifications WHERE subject_id = ANY($1) ORDER BY 1",
+      [ids],
+    );
+    t.same(
+      events.map(({ type }) => type),
+      ["payment.undelivered", "payment.undelivered"],
+      "neither is reported as settled",
+    );
+    await seller.collect();
+    t.match(await onChain(made, id), { claimed: 2_000n }, "the books have each charge once");
+    t.equal((await counted(made)) - before, 2n * PRICE);
+    await expectWholeLedger(t, made);
+  },
+);
 
 t.test("a seller that lost its memory goes on", async (t) => {
   const authorizer = privateKeyToAccount(generatePrivateKey());

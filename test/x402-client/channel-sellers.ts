@@ -105,6 +105,16 @@ export async function channelSeller(
   return seller;
 }
 
+/** The seller does all of its work, and the connection breaks before the first byte of the response to a proof. */
+export const loseResponses: express.RequestHandler = (request, response, next) => {
+  if (request.headers["payment-signature"] !== undefined)
+    response.end = (() => {
+      response.destroy();
+      return response;
+    }) as never;
+  next();
+};
+
 function rewriteReport(
   response: express.Response,
   rewrite: (report: Report) => Report | undefined,

@@ -4,7 +4,7 @@ import { privateKeyToAddress } from "viem/accounts";
 import { CHANNEL_KEY } from "../helpers/app.ts";
 import { CHANNELS, CHANNELS_ABI } from "../helpers/batch-settlement.ts";
 import { until } from "../helpers/until.ts";
-import { channelSeller } from "./channel-sellers.ts";
+import { channelSeller, loseResponses } from "./channel-sellers.ts";
 import { market, PAYEE } from "./market.ts";
 import { ourFacilitator } from "./stock-sellers.ts";
 
@@ -132,24 +132,48 @@ t.test("channels are closed", async (t) => {
     seller.handler = (_request, response) => void response.status(500).end();
     const failed = await made.fetch({ url: `${seller.origin}/word` });
     t.match(failed.body, { code: "payment_status_unknown" }, failed.text);
-    seller.before = (_request, response) => void response.status(503).end();
-    await close(row.id);
-    await until(async () => {
-      await made.database.pool.query("UPDATE channels SET look_at = '-infinity'");
-      await app.closeDueChannels();
+    // Another seller charged one of two requests whose responses were lost.
+    const other = await sell();
+    const keys = ["lost 1", "lost 2"];
+    const ask = (key: string) => {
+      const body = { url: `${other.seller.origin}/word`, method: "POST", body: {} };
+      return made.fetch(body, { "idempotency-key": key });
+    };
+    other.seller.before = loseResponses;
+    for (const key of keys) t.match((await ask(key)).body, { code: "payment_status_unknown" });
+    for (const one of [seller, other.seller])
+      one.before = (_request, response) => void response.status(503).end();
+    for (const { id } of [row, other.row]) await close(id);
+    const hasBegun = async ({ id }: Row): Promise<boolean> => {
       const [, begunAt] = await chain.publicClient.readContract({
         address: CHANNELS,
         abi: CHANNELS_ABI,
         functionName: "pendingWithdrawals",
-        args: [row.id as `0x${string}`],
+        args: [id as `0x${string}`],
       });
       return begunAt !== 0;
-    }, 30_000);
-    t.equal(before - (await made.balanceOf(agent.walletAddress)), 100_000n, "not yet");
+    };
+    await until(async () => {
+      await made.database.pool.query("UPDATE channels SET look_at = '-infinity'");
+      await app.closeDueChannels();
+      return (await hasBegun(row)) && (await hasBegun(other.row));
+    }, 60_000);
+    t.equal(before - (await made.balanceOf(agent.walletAddress)), 200_000n, "not yet");
+    const waiting = await ask("lost 1");
+    t.match(waiting, { status: 409, body: { detail: /is being closed/ } }, waiting.text);
+    t.ok(Number(waiting.headers["retry-after"]) >= 60, "when to come back");
+    await other.seller.collect();
     await chain.testClient.increaseTime({ seconds: 901 });
     await chain.testClient.mine({ blocks: 1 });
     t.match(await closed(row.id), { status: "closed", returned: "0.1", charged: "0.0021" });
-    t.equal(await made.balanceOf(agent.walletAddress), before, "the seller never claimed");
+    t.match(await closed(other.row.id), {
+      status: "closed",
+      returned: "0.0969",
+      charged: "0.0031",
+    });
+    t.equal(before - (await made.balanceOf(agent.walletAddress)), 3_100n, "what was claimed");
+    for (const key of keys)
+      t.match(await ask(key), { status: 502, body: { code: "charge_not_known" } });
     const ended = await app.inject({
       url: `/api/agents/me/payments/${String(failed.body["paymentId"])}`,
       headers: agent.headers,

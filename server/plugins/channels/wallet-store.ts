@@ -74,6 +74,10 @@ export interface StoredVoucher {
   chargedBefore: bigint;
   /** What it charged for it; null: not known. */
   chargedAtomic: bigint | null;
+  /** It is final that this is not known: why. */
+  undecided: string | undefined;
+  /** The channel is being closed: when its withdrawal can be finished, if that has begun. */
+  closing: { returnsAt: Date | null } | undefined;
   depositId: string | undefined;
   balanceAtomic: bigint;
 }
@@ -99,6 +103,9 @@ export async function findVoucher(
     priceAtomic: facts.price ?? 0n,
     chargedBefore: BigInt(facts.channel.charged),
     chargedAtomic: payment.charged === null ? null : atomicOf(payment.charged),
+    undecided:
+      payment.failureCode === "charge_not_known" ? (payment.failureDetail ?? "") : undefined,
+    closing: channel.status === "closing" ? { returnsAt: channel.returnsAt } : undefined,
     depositId: facts.channel.depositId,
     balanceAtomic: BigInt(facts.channel.balance) + BigInt(facts.channel.deposit ?? "0"),
   };

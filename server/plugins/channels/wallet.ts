@@ -71,6 +71,8 @@ export interface ThroughChannel {
 export interface VoucherEnd {
   /** Null: not known. */
   chargedAtomic: bigint | null;
+  /** The seller refused the request, so it charged nothing by its own word. */
+  isRefused: boolean;
   /** Why the channel is used no more. */
   reason: "seller_broke_rules" | null;
 }

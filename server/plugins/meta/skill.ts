@@ -45,6 +45,7 @@ const AGENT_CODES: readonly ErrorCode[] = [
   "upstream_redirect",
   "upstream_timeout",
   "paid_upstream_failed",
+  "charge_not_known",
   "settlement_failed",
   "chain_unavailable",
   "keys_unavailable",

@@ -58,7 +58,10 @@ export function headline(
     "payment.settled": `${who} paid ${fact(data, "charged") === "?" ? amount : usdc("charged")}`,
     "payment.failed": `The chain reversed a payment of ${amount} that ${who} ${fact(data, "kind") === "incoming" ? "had received" : "had made"}`,
     "payment.blocked": `A payment of ${amount} by ${who} was refused: ${fact(data, "denialCode").replaceAll("_", " ")}`,
-    "payment.undelivered": `${who} paid ${amount}, and the seller did not deliver`,
+    "payment.undelivered":
+      fact(data, "failureCode") === "charge_not_known"
+        ? `Responses to requests of ${who} were lost, and it is not known which of them the seller charged`
+        : `${who} paid ${amount}, and the seller did not deliver`,
     "approval.requested": `${who} requests approval for ${amount}`,
     "approval.granted": `You allowed ${who} to pay ${amount}`,
     "approval.declined": `You declined ${amount} for ${who}`,

@@ -85,11 +85,13 @@ export async function shownBefore(
   const key = { agentId: job.caller.id, paymentId };
   const found = await channels.find(key);
   if (!found) return undefined;
-  const { chargedAtomic, ...through } = found;
+  const { chargedAtomic, undecided, closing, ...through } = found;
+  if (undecided !== undefined) throw chargeNotKnown(paymentId, undecided);
   // The response is stored, and only its answer is missing.
   if (chargedAtomic !== null && wasDelivered) return through;
   if (chargedAtomic === 0n) throw neverPaidError(paymentId);
   if (chargedAtomic !== null) throw answerLost(paymentId, chargedAtomic);
+  if (closing) throw channelClosing(paymentId, closing.returnsAt);
   if (!(await channels.again(key, busySecondsOf(job.input, job.deps.settleWaitMs))))
     throw inProgress(paymentId);
   return through;
@@ -144,7 +146,7 @@ function delivered(job: Job, payment: ChannelPayment, seen: UpstreamContent): Co
   return {
     result: { kind: "done", body: paidBody(job.target, seen, paid, payment.remainingAtomic) },
     delivery: { upstreamStatus: seen.status, delivered: true },
-    voucher: { chargedAtomic, reason },
+    voucher: { chargedAtomic, isRefused: false, reason },
     payment: chargedAtomic > 0n ? "settled" : "none",
     seen,
   };
@@ -167,8 +169,11 @@ function failed(payment: ChannelPayment, failure: Failure): Confirmed {
     channel: members(through, 0n),
     ...sellersAnswer(failure.seen),
   };
-  const voucher = { chargedAtomic: null, reason: null };
-  return { result: failedResult(payment, failure, extra), delivery, voucher, payment: "none" };
+  const result = failedResult(payment, failure, extra);
+  // A refusal of a voucher that was shown before is about this showing: the first one may have been charged.
+  const isRefused = result.kind === "failed" && through.wasShown !== true;
+  const voucher = { chargedAtomic: null, isRefused, reason: null };
+  return { result, delivery, voucher, payment: "none" };
 }
 
 function failedResult(
@@ -208,6 +213,24 @@ const answerLost = (paymentId: string, chargedAtomic: bigint): ApiError =>
       upstreamStatus: null,
     },
   });
+
+/** The seller's total showed that it charged some of several requests whose responses were lost. */
+const chargeNotKnown = (paymentId: string, why: string): ApiError =>
+  new ApiError("charge_not_known", {
+    detail: `${why} This may be one of them. Do not pay again; contact the seller.`,
+    extra: { paymentId, txHash: null, delivered: false, upstreamStatus: null },
+  });
+
+/** The chain shows what was charged when the channel is closed, which the service looks at each minute. */
+const LOOK_SECONDS = 60;
+function channelClosing(paymentId: string, returnsAt: Date | null): ApiError {
+  const waitSeconds = Math.ceil(((returnsAt?.getTime() ?? 0) - Date.now()) / 1_000);
+  return new ApiError("idempotency_in_progress", {
+    detail: `The payment channel of this request is being closed. Whether the seller charged the request is known when it is closed${returnsAt ? `, which is not before ${returnsAt.toISOString()}` : ""}. Retry with the same key then.`,
+    headers: { "retry-after": String(Math.max(waitSeconds, 0) + LOOK_SECONDS) },
+    extra: { paymentId },
+  });
+}
 
 export const channelBusy = (paymentId: string | null): ApiError =>
   new ApiError("channel_busy", {

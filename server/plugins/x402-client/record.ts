@@ -39,7 +39,8 @@ const KEEP = `
 const DELIVERED = `
   UPDATE payments SET upstream_status = $3, delivered = $4, updated_at = clock_timestamp()
    WHERE agent_id = $1 AND id = $2`;
-const VOUCHER_ENDED = "SELECT purser_voucher_ended($1, $2, $19::numeric, $20::text, $3, $4)";
+const VOUCHER_ENDED =
+  "SELECT purser_voucher_ended($1, $2, $19::numeric, $20::text, $3, $4, $21::boolean)";
 
 async function endPaid(
   sql: FetchDeps["pool"],
@@ -71,7 +72,9 @@ async function endPaid(
       statusCode,
       response,
       ...endValues(end),
-      ...(voucher ? [voucher.chargedAtomic?.toString() ?? null, voucher.reason] : []),
+      ...(voucher
+        ? [voucher.chargedAtomic?.toString() ?? null, voucher.reason, voucher.isRefused]
+        : []),
     ],
   });
 }

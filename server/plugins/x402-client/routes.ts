@@ -23,6 +23,7 @@ const FETCHING = [
   "listing_not_active",
   "fetch_quota_exceeded",
   "paid_upstream_failed",
+  "charge_not_known",
   "price_not_announced",
   "channel_busy",
 ] as const;

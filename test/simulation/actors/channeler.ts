@@ -4,7 +4,7 @@ import { asAgent, type KnownAgent } from "../agents.ts";
 import { ChannelShop } from "../channel-shop.ts";
 import { wordOf } from "../host.ts";
 import type { Item, Kind } from "../kind.ts";
-import type { ChannelSale } from "../sales.ts";
+import type { ChannelAnswer, ChannelSale } from "../sales.ts";
 import { currentActor } from "../time.ts";
 import { isOutcome, pause, type Client, type World } from "../world.ts";
 import { ownerAsks } from "./owner.ts";
@@ -90,7 +90,7 @@ async function buy(
     ...(isSafe ? {} : { method: "POST", body: { order: request } }),
   };
   const headers = { "idempotency-key": `channel-${sale.priceAtomic}-${request}` };
-  const answers: ChannelSale["answers"] extends Map<string, infer Answers> ? Answers : never = [];
+  const answers: ChannelAnswer[] = [];
   sale.answers.set(request, answers);
   if (!isSafe) sale.once.add(request);
   for (let tries = 0; tries < (isSafe && !world.sales.isClosing ? TRIES : FEW_TRIES);) {
@@ -110,13 +110,16 @@ async function buy(
       `${client.name}: request ${request} of ${sale.who} is answered ${answered?.status ?? 0} ${code} ${String(answer["paid"])} ${wordOf(answer["amountPaid"])}`,
     );
     if (answered && isOutcome(answered) && !BUSY.has(code)) {
-      const isPaid = answer["paid"] === true || code === "paid_upstream_failed";
+      const isPaid =
+        code === "charge_not_known"
+          ? undefined
+          : answer["paid"] === true || code === "paid_upstream_failed";
       answers.push({
         isPaid,
         amount: wordOf(answer["amountPaid"] ?? "0"),
         text: JSON.stringify(answer).slice(0, 300),
       });
-      const isStored = isPaid || answered.status === 200;
+      const isStored = isPaid === true || answered.status === 200;
       if (!isStored || answers.length > 1 || random.next() < 0.7) return;
     }
     await pause(300 + random.int(0, 3_000));

@@ -772,11 +772,30 @@ export const DEFECTS: readonly PlantedDefect[] = [
     file: "server/plugins/x402-client/channel.ts",
     changes: [
       {
-        find: `const voucher = { chargedAtomic: null, reason: null };`,
-        replace: `const voucher = { chargedAtomic: 0n, reason: null };`,
+        find: `const voucher = { chargedAtomic: null, isRefused,`,
+        replace: `const voucher = { chargedAtomic: 0n, isRefused,`,
       },
     ],
     caughtBy: "test/x402-client/channels-killed.test.ts",
+  },
+  {
+    name: "newest-lost-request-was-charged",
+    story:
+      "The responses to two requests through a channel were lost. The seller's total showed one charge, which was given to the newer request. The key of the older one was answered as never paid, and the seller had charged that one.",
+    area: "channels",
+    file: "prisma/functions/purser_vouchers_decided.sql",
+    changes: [
+      {
+        find: `SELECT o.id, count(*) OVER () AS number FROM open o`,
+        replace: `SELECT o.id, 1 AS number FROM open o JOIN payments m ON m.agent_id = p_channel.agent_id AND m.id = o.id`,
+      },
+      {
+        find: `AND NOT x.is_refused))`,
+        replace: `AND NOT x.is_refused))
+     ORDER BY m.created_at DESC LIMIT 1`,
+      },
+    ],
+    caughtBy: "test/spending/voucher-outcomes.test.ts",
   },
   {
     name: "closing-forgets-money-back",

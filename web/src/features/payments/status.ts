@@ -63,12 +63,29 @@ const NOT_CHARGED: StatusLabel = {
   meaning:
     "The seller charged nothing. It still holds the signed voucher, so the amount counts against the limit.",
 };
+const CHARGE_NOT_KNOWN: StatusLabel = {
+  label: "Charge not known",
+  color: "yellow",
+  meaning:
+    "The seller charged for one or more requests whose responses were lost. Nothing shows for which. The amount counts against the limit; contact the seller.",
+};
+const SELLER_REFUSED: StatusLabel = {
+  label: "Refused by the seller",
+  color: "gray",
+  meaning:
+    "The seller reports that it charged nothing. It still holds the signed voucher, so the amount counts against the limit.",
+};
 const IN_CHANNEL: Record<string, string> = {
   settled: "Paid from the payment channel. It counts against the limit for 24 hours.",
   submitted:
     "Signed and sent to the seller. It counts against the limit until its outcome is known.",
   unknown:
     "Signed and sent to the seller, whose response was lost. It counts against the limit: the seller may still charge it.",
+};
+const FAILURES: Readonly<Record<string, StatusLabel>> = {
+  not_charged: NOT_CHARGED,
+  charge_not_known: CHARGE_NOT_KNOWN,
+  seller_refused: SELLER_REFUSED,
 };
 const DEPOSIT: Record<string, string> = {
   settled:
@@ -85,7 +102,8 @@ export function statusOf(payment: Payment): StatusLabel {
   const words = WORDS[payment.status] ?? { label: payment.status, color: "gray", meaning: "" };
   if (payment.kind === "deposit")
     return { ...words, meaning: DEPOSIT[payment.status] ?? words.meaning };
-  if (payment.failure?.code === "not_charged") return NOT_CHARGED;
+  const failed = FAILURES[payment.failure?.code ?? ""];
+  if (failed) return failed;
   if (isUndelivered(payment)) {
     return {
       label: "Paid, not delivered",
