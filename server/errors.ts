@@ -118,7 +118,7 @@ export const ERRORS = {
   owner_stopped: define(
     409,
     "The owner stopped everything",
-    "Resume first: `POST /api/owner/resume`, which the owner's wallet signs. Pausing, lowering, revoking, closing channels and withdrawing work meanwhile.",
+    "Resume first: `POST /api/owner/resume`, which the owner signs. Pausing, lowering, revoking, closing channels and withdrawing work meanwhile.",
   ),
   agent_expired: define(403, "Agent has expired", "Ask the owner to extend the agent."),
   price_exceeds_max: define(
@@ -415,7 +415,7 @@ export const ERRORS = {
   charge_not_known: define(
     502,
     "Not known whether it was charged",
-    "The seller charged for one or more requests whose responses were lost, and nothing shows for which. This is the final answer. Do not pay again before you have contacted the seller.",
+    "The response to a request was lost, and nothing shows whether the seller charged that request. This is the final answer. Do not pay again before you have contacted the seller.",
   ),
   settlement_failed: define(
     502,

@@ -63,10 +63,10 @@ export const NOTIFICATION_MEANINGS: Readonly<Record<NotificationTypeName, string
   "agent.low_balance": "The wallet of an agent holds less than a tenth of its daily limit.",
   "agent.funded": "The wallet of an agent received money.",
   "agent.paused":
-    "A rule paused an agent (`rule`, and why in `detail`). Resuming it needs the owner's wallet.",
+    "A rule paused an agent (`rule`, and why in `detail`). Resuming it needs the owner's signature.",
   "policy.changed":
     "An agent was created, changed, paused or archived, or its payees, or the owner's recovery wallet, passkeys or payout address changed.",
-  "owner.stopped": "Everything was stopped: all agents are paused until the owner's wallet signs.",
+  "owner.stopped": "Everything was stopped: all agents are paused until the owner signs.",
   "owner.resumed": "The stop was ended: the agents that it paused can pay again.",
   "key.created": "A key or connection that can act for an agent was created.",
   "key.revoked": "A key or connection of an agent was revoked.",

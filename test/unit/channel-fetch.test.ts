@@ -439,11 +439,29 @@ t.test("a seller's total is followed once in a fetch", async (t) => {
     voucher,
   });
   t.same(unproven.calls, [["correct", KEY, { order, correction, wasShown: false }]]);
-  t.match(
-    await confirmThroughChannel(jobIn().job, payment({ wasShown: true }), shown),
-    { result: { kind: "failed" }, voucher: { chargedAtomic: null, isRefused: false } },
-    "a refusal does not say what became of the request that showed the voucher first",
-  );
+  for (const how of ["refused", "rejected"] as const) {
+    const again = await confirmThroughChannel(jobIn().job, payment({ wasShown: true }), {
+      ...shown,
+      how,
+    });
+    t.match(
+      again,
+      {
+        result: {
+          kind: "failed",
+          error: {
+            code: "charge_not_known",
+            message: /^It refused\. The same voucher .* Do not pay/,
+          },
+        },
+        voucher: { chargedAtomic: null, isRefused: false },
+      },
+      "a refusal does not say what became of the request that showed the voucher first",
+    );
+    const { error } = again?.result as { error: ApiError };
+    t.match(error.extra, { paymentId: KEY.paymentId, upstreamStatus: 402, delivered: false });
+    t.notOk("paid" in error.extra || "amountPaid" in error.extra, "it claims nothing");
+  }
 });
 
 t.test("a deposit that was shown is followed, whatever came of the request", async (t) => {

@@ -417,7 +417,7 @@ t.test("the database's answer is lost: the payment's row decides", async (t) => 
     scene({ steps, isUnsigned: false, payment: { status } });
   t.match(await lost("submitted").run(null), { body: { success: true } });
   await t.rejects(lost("reserved").run(null), { code: "payment_status_unknown" });
-  await t.rejects(lost("voided").run(null), { message: "connection lost" });
+  await t.rejects(lost("voided").run(null), { code: "service_unavailable" }, "by somebody else");
   await t.rejects(scene({ steps }).run(null), { message: "connection lost" }, "released");
 });
 
@@ -425,6 +425,13 @@ t.test("an authorization that exists already is never awaited", async (t) => {
   const { run, log } = scene({ steps: { accept: async () => ({ created: false }) } });
   await t.rejects(run(), /exists already/);
   t.notOk(log.includes("wait"));
+  // Its reservation was released meanwhile, and the permit paid for another request: their authorizations are the same.
+  const late = scene({
+    steps: { accept: async () => ({ created: false }) },
+    isUnsigned: false,
+    payment: { status: "voided" },
+  });
+  await t.rejects(late.run(), { code: "service_unavailable" });
 });
 
 t.test("a payment relayed by our engine returns its proof", async (t) => {

@@ -1,11 +1,9 @@
-// The way of a new owner from the first page to the first paid fetch, with what it costs: presses, typed fields, and windows of the
-// wallet. story.test.ts walks it.
+// The way of a new owner from the first page to the first paid fetch, with what it costs: presses, typed fields, and windows of a
+// wallet or prompts for a passkey. story.test.ts walks it with a wallet, passkeys.test.ts with a passkey.
 import type { Locator, Page } from "playwright-core";
 import type { Test } from "tap";
 import { testAccount } from "../helpers/chain.ts";
 import { openPage } from "../helpers/browser.ts";
-import { callApi } from "../helpers/call.ts";
-import { signIn } from "../helpers/owner.ts";
 import { injectWallet } from "./injected-wallet.ts";
 import { picture } from "./pictures.ts";
 import type { WebWorld } from "./world.ts";
@@ -29,31 +27,36 @@ const actionsIn = (page: Page): Promise<{ presses: number; fields: number }> =>
     return { presses: counts.presses, fields: counts.fields.size };
   });
 
-export async function firstRun(t: Test, world: WebWorld): Promise<void> {
+/** Presses, waits for what follows, and counts windows. */
+type Press = (name: string, target: Locator, ready: Locator) => Promise<void>;
+
+export interface Way {
+  /** How many windows of the wallet, or prompts for a passkey, there were. */
+  windows(): number | Promise<number>;
+  /** The presses that sign in; then `ready` is there. */
+  signIn(press: Press, ready: Locator): Promise<void>;
+}
+
+/** `wayOf` prepares the page before it is opened. */
+export async function firstRun(
+  t: Test,
+  world: WebWorld,
+  wayOf: (page: Page) => Promise<Way> = (page) => byWallet(page, world),
+): Promise<void> {
   const { page, faults } = await openPage(t, world.browser, { reducedMotion: "reduce" });
-  const wallet = await injectWallet(page, NEW_OWNER, { chainId: world.chain.chainId });
+  const { windows, signIn } = await wayOf(page);
   await countActions(page);
-  const windows = (): number =>
-    wallet.requests.filter(({ method }) => /^(personal_sign|eth_signTypedData)/.test(method))
-      .length;
-  const press = async (name: string, target: Locator, ready: Locator): Promise<void> => {
-    const before = windows();
+  const press: Press = async (name, target, ready) => {
+    const before = await windows();
     await target.click();
     await ready.waitFor();
-    t.ok(windows() - before <= 1, `${name}: at most one window of the wallet`);
+    t.ok((await windows()) - before <= 1, `${name}: at most one window`);
   };
   const button = (name: string | RegExp): Locator => page.getByRole("button", { name });
   const link = (name: string | RegExp): Locator => page.getByRole("link", { name });
 
   await page.goto(world.baseUrl);
-  const cost = page.getByText("What you will sign");
-  await press("start", link("Try it with the demo wallet"), button(/Test Wallet/));
-  await press("wallet", button(/Test Wallet/), cost);
-  await press(
-    "sign in",
-    page.getByRole("button", { name: "Sign in", exact: true }),
-    link(/^Research agent/),
-  );
+  await signIn(press, link(/^Research agent/));
   await picture(page, "first-agents", true);
 
   const suggested = page.getByRole("group", { name: "Suggested payees" });
@@ -74,16 +77,20 @@ export async function firstRun(t: Test, world: WebWorld): Promise<void> {
   await page.getByRole("heading", { name: "Your agent paid for the first time" }).waitFor();
 
   const { presses, fields } = await actionsIn(page);
-  t.comment(`first run: ${presses} presses, ${fields} fields, ${windows()} windows`);
+  t.comment(`first run: ${presses} presses, ${fields} fields, ${await windows()} windows`);
   t.ok(presses <= MOST.presses, `${presses} presses up to the first paid fetch`);
   t.ok(fields <= MOST.fields, `${fields} fields`);
-  t.equal(windows(), 2, "one for the sign-in, one for the agent with its payees and its first key");
+  t.equal(
+    await windows(),
+    2,
+    "one for the sign-in, one for the agent with its payees and its first key",
+  );
   await picture(page, "first-paid", true);
 
   // What was signed is what the form showed.
-  const owner = await signIn(world, NEW_OWNER);
-  const list = await callApi(world.app, owner, "GET", "/api/agents");
-  const { items } = list.json<{ items: { allowlist: object[] }[] }>();
+  const { items } = await page.evaluate(
+    async () => (await (await fetch("/api/agents")).json()) as { items: { allowlist: object[] }[] },
+  );
   t.match(items, [{ name: "Research agent", dailyLimit: "2", perPaymentLimit: "0.1" }]);
   t.match(items[0]?.allowlist, [{ site: world.baseUrl, perPaymentLimit: /^0\./ }]);
   await page.getByLabel("I saved the key").check();
@@ -92,4 +99,19 @@ export async function firstRun(t: Test, world: WebWorld): Promise<void> {
   await link("Research agent").waitFor();
   t.equal(await page.getByText("First steps").count(), 0, "they end with the first paid call");
   t.same(faults, []);
+}
+
+async function byWallet(page: Page, world: WebWorld): Promise<Way> {
+  const wallet = await injectWallet(page, NEW_OWNER, { chainId: world.chain.chainId });
+  const button = page.getByRole("button", { name: /Test Wallet/ });
+  return {
+    windows: () =>
+      wallet.requests.filter(({ method }) => /^(personal_sign|eth_signTypedData)/.test(method))
+        .length,
+    async signIn(press, ready) {
+      await press("start", page.getByRole("link", { name: "Try it with the demo wallet" }), button);
+      await press("wallet", button, page.getByText("What you will sign"));
+      await press("sign in", page.getByRole("button", { name: "Sign in", exact: true }), ready);
+    },
+  };
 }

@@ -6,6 +6,7 @@ import { openPage } from "../helpers/browser.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { usdcOf } from "../spending/ledger.helper.ts";
 import { addAxe, violations } from "./axe.ts";
+import { firstRun } from "./first-run.ts";
 import { injectWallet } from "./injected-wallet.ts";
 import { picture, SIZES, stepsOf } from "./pictures.ts";
 import { asAgent, webWorld } from "./world.ts";
@@ -94,6 +95,23 @@ t.test("an owner without a wallet", async (t) => {
     t.ok(width <= 360, `${name} fits a phone`);
     await page.setViewportSize(SIZES.desktop);
   };
+
+  await step("the first paid fetch", (t) =>
+    firstRun(t, world, async (other) => {
+      await Devices.of(other);
+      const windows = await countPrompts(other);
+      const create = other.getByRole("button", { name: "Create a passkey" });
+      const start = other.getByRole("link", { name: "Try it with the demo wallet" });
+      return {
+        windows,
+        async signIn(press, ready) {
+          await start.waitFor();
+          await press("start", start, create);
+          await press("create a passkey", create, ready);
+        },
+      };
+    }),
+  );
 
   await step("signs up with two presses and no typing", async (t) => {
     await page.goto(world.baseUrl);

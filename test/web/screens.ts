@@ -61,7 +61,23 @@ export const NEW_OWNER_SCREENS: Screen[] = [
     },
   },
   { name: "agents-first-steps", path: "/agents", ready: "Waiting for the first call" },
+  { name: "stop", path: "/agents", ready: "Waiting for the first call", act: askToStop },
+  {
+    name: "stopped",
+    path: "/agents",
+    ready: "Waiting for the first call",
+    act: async (page) => {
+      await askToStop(page);
+      await page.getByRole("dialog").getByRole("button", { name: "Stop everything" }).click();
+      await page.getByText("1 agent is paused").first().waitFor();
+    },
+  },
 ];
+
+async function askToStop(page: Page): Promise<void> {
+  await page.getByRole("button", { name: "Stop everything" }).click();
+  await page.getByText("Stop everything?").waitFor();
+}
 
 /** Fills the demo owner's account with data and returns the screens that show it. */
 export async function ownerScreens(world: WebWorld): Promise<Screen[]> {

@@ -23,9 +23,10 @@ const LATE: Record<string, { status: number; body: Record<string, unknown> }> = 
   // Nothing was shown to the seller: it is paid now.
   reserved: { status: 200, body: { paid: true } },
   signed: { status: 200, body: { paid: true } },
-  // The other key's payment had the same place in the channel: the seller can charge for one of them.
-  accepted: { status: 502, body: { code: "settlement_failed" } },
-  submitted: { status: 502, body: { code: "settlement_failed" } },
+  // The other key's payment had the same place in the channel: the seller can charge for one of them, and refuses this one. Nobody
+  // here knows what came of the first showing.
+  accepted: { status: 502, body: { code: "charge_not_known" } },
+  submitted: { status: 502, body: { code: "charge_not_known" } },
   // The seller had charged: its response was lost, or is stored.
   answered: { status: 502, body: { code: "paid_upstream_failed" } },
   kept: { status: 200, body: { paid: true } },

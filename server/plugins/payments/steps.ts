@@ -119,12 +119,13 @@ export class PaymentSteps {
       await store();
       await this.#deps.fault("accepted");
     } catch (error) {
-      if (this.#deps.isReservationGone(error)) throw await this.#whyGone(key, error);
+      if (this.#deps.isReservationGone(error)) throw whyGone(await this.#find(key), error);
       // The payment may be submitted and only the database's answer lost: the row decides.
       if ((await this.#release(key, whyNotSigned(error))) === true) throw error;
-      const row = await this.#deps.payments.find(key).catch(() => undefined);
+      const row = await this.#find(key);
       if (row && WAS_SUBMITTED.has(row.status)) return;
-      if (row?.status === "voided") throw error;
+      // Somebody else released it. Its permit, and so its authorization, may be another payment's by now.
+      if (row?.status === "voided") throw whyGone(row, error);
       throw new ApiError("payment_status_unknown", {
         extra: { paymentId, txHash: null },
         cause: error,
@@ -154,14 +155,8 @@ export class PaymentSteps {
     return released;
   }
 
-  /** A cancellation, possibly in another process, or the sweep has released the reservation. */
-  async #whyGone(key: PaymentKey, cause: unknown): Promise<ApiError> {
-    const payment = await this.#deps.payments.find(key).catch(() => undefined);
-    if (payment?.failureCode === "call_canceled") return canceled(cause);
-    return new ApiError("service_unavailable", {
-      detail: "The reservation expired before the payment was signed. Nothing was paid. Retry.",
-      cause,
-    });
+  #find(key: PaymentKey) {
+    return this.#deps.payments.find(key).catch(() => undefined);
   }
 
   /** Undefined when it could not be released now: the sweep tries again. */
@@ -173,6 +168,16 @@ export class PaymentSteps {
       return undefined;
     }
   }
+}
+
+/** A cancellation, possibly in another process, or the sweep has released the reservation. */
+function whyGone(payment: { failureCode: string | null } | undefined, cause: unknown): ApiError {
+  if (payment?.failureCode === "call_canceled") return canceled(cause);
+  return new ApiError("service_unavailable", {
+    detail:
+      "The reservation expired before the payment was signed. Nothing was paid by it. Retry with the same key.",
+    cause,
+  });
 }
 
 const whyNotSigned = (error: unknown): string =>

@@ -86,7 +86,8 @@ export async function shownBefore(
   const found = await channels.find(key);
   if (!found) return undefined;
   const { chargedAtomic, undecided, closing, ...through } = found;
-  if (undecided !== undefined) throw chargeNotKnown(paymentId, undecided);
+  if (undecided !== undefined)
+    throw chargeNotKnown(paymentId, `${undecided} This may be one of them.`);
   // The response is stored, and only its answer is missing.
   if (chargedAtomic !== null && wasDelivered) return through;
   if (chargedAtomic === 0n) throw neverPaidError(paymentId);
@@ -177,7 +178,7 @@ function failed(payment: ChannelPayment, failure: Failure): Confirmed {
 }
 
 function failedResult(
-  { key, facts }: ChannelPayment,
+  { key, facts, through }: ChannelPayment,
   { how, why }: Failure,
   extra: Record<string, unknown>,
 ): PaymentResult {
@@ -185,6 +186,8 @@ function failedResult(
   // It may have done the work, and charged it.
   if (how === "timeout" || how === "broken")
     return { kind: "unknown", error: unknownError(key.paymentId, why, extra) };
+  if (through.wasShown === true)
+    return { kind: "failed", error: chargeNotKnown(key.paymentId, `${why}. ${FIRST_LOST}`, extra) };
   const code: ErrorCode = how === "refused" ? "settlement_failed" : "upstream_error";
   const detail = `${why}. It charged nothing, but keeps a voucher for up to ${price} USDC: your next payment through this channel uses the same amount again.`;
   return {
@@ -200,6 +203,9 @@ function failedResult(
 const KEPT =
   "Nothing was charged, but what the voucher allows still counts as spent. `thirdParty` may say why the seller refused; retry with a new Idempotency-Key, or choose another seller.";
 
+const FIRST_LOST =
+  "The same voucher was shown to it before, that response was lost, and nothing shows whether it charged the request.";
+
 /** The later answers of the seller showed that it charged a request whose answer was lost. */
 const answerLost = (paymentId: string, chargedAtomic: bigint): ApiError =>
   new ApiError("paid_upstream_failed", {
@@ -214,11 +220,15 @@ const answerLost = (paymentId: string, chargedAtomic: bigint): ApiError =>
     },
   });
 
-/** The seller's total showed that it charged some of several requests whose responses were lost. */
-const chargeNotKnown = (paymentId: string, why: string): ApiError =>
+/** Nobody can know whether the seller charged a request whose response was lost. */
+const chargeNotKnown = (
+  paymentId: string,
+  why: string,
+  extra: Record<string, unknown> = { delivered: false, upstreamStatus: null },
+): ApiError =>
   new ApiError("charge_not_known", {
-    detail: `${why} This may be one of them. Do not pay again; contact the seller.`,
-    extra: { paymentId, txHash: null, delivered: false, upstreamStatus: null },
+    detail: `${why} Do not pay again; contact the seller.`,
+    extra: { ...extra, paymentId, txHash: null },
   });
 
 /** The chain shows what was charged when the channel is closed, which the service looks at each minute. */

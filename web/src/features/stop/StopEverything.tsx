@@ -50,7 +50,7 @@ export function StopEverything(): ReactNode {
       >
         All your agents are paused at once, and no agent, key, connection or approval can be added.
         Payments that are already sent settle. Withdrawing and closing payment channels work. To
-        resume, your wallet signs.
+        resume, you sign.
       </ConfirmDialog>
     </>
   );
