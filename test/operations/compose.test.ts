@@ -124,7 +124,7 @@ t.test("with replicas: secrets come from files, and only the proxy is reachable"
   const { services, networks } = read("ops/compose.replicas.yaml");
   const replicas = Object.entries(services).filter(([name]) => name.startsWith("purser-"));
   t.equal(replicas.length, 3);
-  const secret = /KEY|PASSWORD|TOKEN|DATABASE_URL|RPC_URL/;
+  const secret = /(?<!PASS)KEY|PASSWORD|TOKEN|DATABASE_URL|RPC_URL/;
   for (const [name, { environment = {} }] of Object.entries(services))
     for (const key of Object.keys(environment)) if (secret.test(key)) t.match(key, /_FILE$/, name);
   t.same(

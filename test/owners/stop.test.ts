@@ -16,6 +16,7 @@ import {
   type NewTestAgent,
   type SignedInOwner,
 } from "../helpers/owner.ts";
+import { until } from "../helpers/until.ts";
 import { statusesOf } from "../spending/ledger.helper.ts";
 import { postWhenFree, startReplica } from "../spending/replica.helper.ts";
 
@@ -269,4 +270,33 @@ t.test("nothing is reserved after the stop's answer, over several processes", as
     settled += statuses["settled"] ?? 0;
   }
   t.equal(settled, paid, "what was signed settled, and what was not signed was released");
+});
+
+t.test("a key that is being made while the owner stops everything", async (t) => {
+  const owner = await signIn(ctx);
+  const agent = await funded(owner);
+  const stopping = await pool.connect();
+  await stopping.query("BEGIN");
+  const { rows } = await stopping.query<{ id: string }>(
+    "SELECT id FROM owners WHERE address = $1",
+    [owner.account.address.toLowerCase()],
+  );
+  const ownerId = rows[0]?.id;
+  const url = `/api/agents/${agent.id}/keys`;
+  await stopping.query("SELECT purser_stop($1, $2)", [ownerId, PAYEE.toLowerCase()]);
+  // It looked before the stop was there, and waits for the agent.
+  const made = asOwner(app, owner, { method: "POST", url, body: { label: "late" } });
+  await until(async () => {
+    const waiting = await pool.query("SELECT 1 FROM pg_locks WHERE NOT granted");
+    return waiting.rowCount !== 0;
+  });
+  await stopping.query("COMMIT");
+  stopping.release();
+  const answer = await made;
+  t.match(
+    { status: answer.statusCode, code: codeOf(answer) },
+    { status: 409, code: "owner_stopped" },
+  );
+  const keys = await pool.query("SELECT 1 FROM api_keys WHERE agent_id = $1", [agent.id]);
+  t.equal(keys.rowCount, 1, "no key was made");
 });

@@ -205,9 +205,11 @@ const TEXT_STATES = new Set(["22021", "22P05"]);
  * True if Postgres refused a text, such as one with NUL, which it can neither store nor compare. Any text of a caller
  * may end in a query, so it is handled here once and not in each schema.
  */
-export const isTextRefused = (error: unknown): boolean =>
+export const isTextRefused = (error: unknown): boolean => isRaised(error, TEXT_STATES);
+
+const isRaised = (error: unknown, states: ReadonlySet<string>): boolean =>
   sources(error).some(
-    ({ code, originalCode }) => TEXT_STATES.has(code ?? "") || TEXT_STATES.has(originalCode ?? ""),
+    ({ code, originalCode }) => states.has(code ?? "") || states.has(originalCode ?? ""),
   );
 
 interface Source {
@@ -244,6 +246,9 @@ export const CLAIM_LOST = "PU002";
 export const RESERVATION_GONE = "PU004";
 /** `purser_gas_accepted`: a gas budget is used up; the detail names the accounts whose payments do not fit. */
 export const GAS_EXHAUSTED = "PU005";
+/** `purser_assert_not_stopped`: the owner stopped everything meanwhile. */
+export const OWNER_STOPPED = "PU006";
+export const isOwnerStop = (error: unknown): boolean => isRaised(error, new Set([OWNER_STOPPED]));
 
 /** Postgres: a lock could not be acquired within `lock_timeout`. */
 export const LOCK_TIMEOUT = "55P03";

@@ -1,7 +1,7 @@
 import fp from "fastify-plugin";
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
 import { stringifyExact } from "../../core/exact-json.ts";
-import { isDatabaseUnavailable, isTextRefused } from "../../infra/db/pool.ts";
+import { isDatabaseUnavailable, isOwnerStop, isTextRefused } from "../../infra/db/pool.ts";
 import { ApiError, ERRORS, type ErrorCode } from "../../errors.ts";
 
 /** The error handler: every thrown error becomes problem+json with a code from the registry. */
@@ -56,6 +56,7 @@ const RETRY_SOON = { "retry-after": "2" };
 export function toApiError(error: FastifyError | ApiError): ApiError {
   if (error instanceof ApiError) return error;
   if (error.validation) return validationError(error);
+  if (isOwnerStop(error)) return new ApiError("owner_stopped", { cause: error });
   const code = FASTIFY_CODES[error.code];
   if (code) return new ApiError(code, { cause: error });
   // secure-json-parse refuses __proto__ with a plain SyntaxError of status 400.

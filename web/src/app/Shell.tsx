@@ -113,7 +113,11 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
         Skip to content
       </a>
       <header className={styles.side}>
-        <Link to="/" className={styles.home} aria-label="Purser, start page">
+        <Link
+          to="/"
+          className={session ? `${styles.home} ${styles.short}` : styles.home}
+          aria-label="Purser, start page"
+        >
           <Logo />
         </Link>
         <nav className={styles.nav} aria-label="Main">
