@@ -23,10 +23,9 @@ const LATE: Record<string, { status: number; body: Record<string, unknown> }> = 
   // Nothing was shown to the seller: it is paid now.
   reserved: { status: 200, body: { paid: true } },
   signed: { status: 200, body: { paid: true } },
-  // The other key's payment had the same place in the channel: the seller can charge for one of them, and refuses this one. Nobody
-  // here knows what came of the first showing.
-  accepted: { status: 502, body: { code: "charge_not_known" } },
-  submitted: { status: 502, body: { code: "charge_not_known" } },
+  // The other key's payment had the same place in the channel: the seller can charge for one of them.
+  accepted: { status: 502, body: { code: "settlement_failed" } },
+  submitted: { status: 502, body: { code: "settlement_failed" } },
   // The seller had charged: its response was lost, or is stored.
   answered: { status: 502, body: { code: "paid_upstream_failed" } },
   kept: { status: 200, body: { paid: true } },
@@ -157,8 +156,9 @@ t.test("killed when its deposit was stored, and its voucher not", async (t) => {
   });
   const headers = { ...made.agent.headers, ...one.fetch.headers };
   const cut = post(`${url}/api/agents/x402-fetch`, headers, one.fetch.body).catch(() => "cut");
-  const waiting =
-    "SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 0 AND objid = 42 AND NOT granted";
+  // Other work on channels, such as a deposit that becomes final, waits for the same lock.
+  const waiting = `SELECT l.pid FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+     WHERE l.locktype = 'advisory' AND l.classid = 0 AND l.objid = 42 AND NOT l.granted AND a.query LIKE '%purser_voucher_signed%'`;
   await until(async () => (await pool.query(waiting)).rows.length > 0, 20_000);
   child.kill("SIGKILL");
   await ended;
