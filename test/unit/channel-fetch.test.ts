@@ -458,9 +458,9 @@ t.test("a seller's total is followed once in a fetch", async (t) => {
       },
       "a refusal does not say what became of the request that showed the voucher first",
     );
-    const { error } = again?.result as { error: ApiError };
-    t.match(error.extra, { paymentId: KEY.paymentId, upstreamStatus: 402, delivered: false });
-    t.notOk("paid" in error.extra || "amountPaid" in error.extra, "it claims nothing");
+    const { extra } = (again as { result: { error: ApiError } }).result.error;
+    t.match(extra, { paymentId: KEY.paymentId, upstreamStatus: 402, delivered: false });
+    t.notOk("paid" in extra || "amountPaid" in extra, "it claims nothing");
   }
 });
 

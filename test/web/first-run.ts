@@ -32,9 +32,9 @@ type Press = (name: string, target: Locator, ready: Locator) => Promise<void>;
 
 export interface Way {
   /** How many windows of the wallet, or prompts for a passkey, there were. */
-  windows(): number | Promise<number>;
+  windows: () => number | Promise<number>;
   /** The presses that sign in; then `ready` is there. */
-  signIn(press: Press, ready: Locator): Promise<void>;
+  signIn: (press: Press, ready: Locator) => Promise<void>;
 }
 
 /** `wayOf` prepares the page before it is opened. */
