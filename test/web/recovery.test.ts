@@ -151,7 +151,7 @@ t.test("the recovery wallet", async (t) => {
     });
     await own.getByRole("button", { name: "Stop everything" }).click();
     const dialog = own.getByRole("dialog");
-    await dialog.getByText("To resume, your wallet signs").waitFor();
+    await dialog.getByText("To resume, you sign").waitFor();
     await picture(own, "stop-confirm");
     await dialog.getByRole("button", { name: "Stop everything" }).click();
     const banner = own.getByRole("region", { name: "Everything is stopped" });
