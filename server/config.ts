@@ -195,7 +195,7 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     port: env.PORT,
     /** The `{base_url}` of clients, without a trailing slash. */
     publicUrl,
-    /** Where owners' passkeys sign. Undefined: nowhere; for custody, because nobody told it. */
+    /** Where owners' passkeys sign. Undefined: passkeys cannot be used; in custody, PUBLIC_URL is not set. */
     passkeys:
       isService || isSet("PUBLIC_URL") ? passkeyPlaces(publicUrl, env.PASSKEY_DOMAIN) : undefined,
     dataDir: env.DATA_DIR,

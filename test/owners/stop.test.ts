@@ -284,10 +284,12 @@ t.test("a key that is being made while the owner stops everything", async (t) =>
   const ownerId = rows[0]?.id;
   const url = `/api/agents/${agent.id}/keys`;
   await stopping.query("SELECT purser_stop($1, $2)", [ownerId, PAYEE.toLowerCase()]);
-  // It looked before the stop was there, and waits for the agent.
+  // It comes before the stop is committed, and waits for it.
   const made = asOwner(app, owner, { method: "POST", url, body: { label: "late" } });
   await until(async () => {
-    const waiting = await pool.query("SELECT 1 FROM pg_locks WHERE NOT granted");
+    const waiting = await pool.query(
+      "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    );
     return waiting.rowCount !== 0;
   });
   await stopping.query("COMMIT");

@@ -248,7 +248,8 @@ export const RESERVATION_GONE = "PU004";
 export const GAS_EXHAUSTED = "PU005";
 /** `purser_assert_not_stopped`: the owner stopped everything meanwhile. */
 export const OWNER_STOPPED = "PU006";
-export const isOwnerStop = (error: unknown): boolean => isRaised(error, new Set([OWNER_STOPPED]));
+const OWNER_STATES = new Set([OWNER_STOPPED]);
+export const isOwnerStop = (error: unknown): boolean => isRaised(error, OWNER_STATES);
 
 /** Postgres: a lock could not be acquired within `lock_timeout`. */
 export const LOCK_TIMEOUT = "55P03";
