@@ -76,7 +76,7 @@ t.test("the build before and a newer policy", { skip }, async (t) => {
   t.equal(await settlements(), before, "nothing was signed");
   t.match(await spend(known), { status: 200 }, "another agent pays");
 
-  // An owner without a wallet, whom the build before does not know.
+  // An owner without a wallet.
   const passkey = testPasskey(service.config.publicUrl.replace("127.0.0.1", "localhost"));
   const person = await signUpWithPasskey(service, passkey);
   const theirs = await createAgent(service, person, { dailyLimit: "10", allowlist: [payee] });

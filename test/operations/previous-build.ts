@@ -18,7 +18,7 @@ import { promisify } from "node:util";
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 /** The newest commit that is deployed somewhere. Each release sets this to the release before. */
 export const PREVIOUS_COMMIT =
-  process.env["PREVIOUS_COMMIT"] ?? "8354368b1eeffac51c6035ef2ad5b01054cfbdfe";
+  process.env["PREVIOUS_COMMIT"] ?? "6ba2bfb3cdd4ecf397d4ece8fed8dfdf9459459e";
 
 export function isInHistory(commit: string): boolean {
   try {

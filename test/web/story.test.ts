@@ -235,7 +235,7 @@ t.test("the whole story", async (t) => {
     const dialog = other.getByRole("dialog");
     await dialog.getByText("You declined in your wallet. Nothing was signed").waitFor();
     await dialog.getByText("50.00 USDC", { exact: true }).waitFor();
-    await inWallet(dialog, "500.00 USDC", "500000000").waitFor();
+    await inWallet(dialog, "500.00 USDC").waitFor();
     await dialog.getByRole("button", { name: "Cancel" }).click();
     await other.getByText("You did not sign. Nothing was changed.").waitFor();
     t.equal(await other.getByLabel("Daily limit").inputValue(), "500", "the input is kept");

@@ -2,7 +2,6 @@
 import type { Browser, Locator, Page } from "playwright-core";
 import type { Test } from "tap";
 import { launchBrowser, openPage, type PageOptions, type WatchedPage } from "../helpers/browser.ts";
-import { REQUESTED_FORM } from "../../packages/rules/src/orders.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 
@@ -92,10 +91,6 @@ export async function asAgent(
   return { status: response.status, body: (await response.json()) as Record<string, unknown> };
 }
 
-/** A value in the review of what the wallet shows: as the page writes it, and as the wallet does if that differs. */
-export const inWallet = (dialog: Locator, plain: string, raw: string): Locator =>
-  dialog
-    .getByRole("region", { name: "What your wallet shows" })
-    .getByText(REQUESTED_FORM === "readable" ? plain : `${plain} (your wallet shows ${raw})`, {
-      exact: true,
-    });
+/** A value in the review of what the wallet shows. */
+export const inWallet = (dialog: Locator, text: string): Locator =>
+  dialog.getByRole("region", { name: "What your wallet shows" }).getByText(text, { exact: true });

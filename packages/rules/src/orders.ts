@@ -175,13 +175,10 @@ export const DOMAIN_STRUCTS = { EIP712Domain: DOMAIN_TYPE };
 
 /** What the wallet signs: texts as people read them (readable.ts), or the numbers themselves. Both are valid. */
 export type Form = "readable" | "numbers";
-/**
- * What this release requests. The release before it knows only numbers and may serve beside it; the next release requests
- * the readable form.
- */
-export const REQUESTED_FORM: Form = "numbers";
+/** What an answer offers to sign. Orders that were signed as numbers stay valid. */
+export const REQUESTED_FORM: Form = "readable";
 /** A signature is checked in the requested form first: in another, a contract account costs one more call of its chain. */
-export const FORMS: readonly Form[] = [REQUESTED_FORM, "readable"];
+export const FORMS: readonly Form[] = [REQUESTED_FORM, "numbers"];
 
 const DOMAIN_VERSIONS = { readable: "3", numbers: "2" } as const;
 export const domainOf = (chainId: number, form: Form) =>
