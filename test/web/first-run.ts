@@ -109,7 +109,7 @@ async function byWallet(page: Page, world: WebWorld): Promise<Way> {
       wallet.requests.filter(({ method }) => /^(personal_sign|eth_signTypedData)/.test(method))
         .length,
     async signIn(press, ready) {
-      await press("start", page.getByRole("link", { name: "Try it with the demo wallet" }), button);
+      await press("start", page.getByRole("link", { name: "Try it now" }), button);
       await press("wallet", button, page.getByText("What you will sign"));
       await press("sign in", page.getByRole("button", { name: "Sign in", exact: true }), ready);
     },

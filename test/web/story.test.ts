@@ -51,7 +51,7 @@ t.test("the whole story", async (t) => {
   await step("the landing page shows live numbers and leads into the app", async () => {
     await page.getByText("Arc Testnet, block").waitFor();
     await page.getByText(/curl -i http.*\/api\/arc-stats/).waitFor();
-    await page.getByRole("link", { name: "Try it with the demo wallet" }).click();
+    await page.getByRole("link", { name: "Try it now" }).click();
     await page.getByRole("heading", { name: "Sign in to Purser" }).waitFor();
   });
 
@@ -74,10 +74,10 @@ t.test("the whole story", async (t) => {
     await page.getByLabel("Limit per payment").fill("4");
     // One letter in the wrong case, so the checksum is wrong.
     const wrong = PAYEE.address.replace(/[a-f](?=[^a-f]*$)/, (letter) => letter.toUpperCase());
-    await page.getByLabel("Address", { exact: true }).fill(wrong);
+    await page.getByLabel("Website or address").fill(wrong);
     await page.getByRole("button", { name: "Add", exact: true }).click();
     await page.getByText("The checksum does not match").waitFor();
-    await page.getByLabel("Address", { exact: true }).fill(PAYEE.address);
+    await page.getByLabel("Website or address").fill(PAYEE.address);
     await page.getByLabel("Label", { exact: true }).fill("Weather API");
     await page.getByRole("button", { name: "Add", exact: true }).click();
     await page.getByRole("button", { name: "Paste many" }).click();
@@ -415,9 +415,8 @@ t.test("the whole story", async (t) => {
       world.config.fetchPrivateOrigins.push(seller.origin);
       await openAgent();
       await page.getByRole("link", { name: "Rules" }).click();
-      await page.getByRole("button", { name: "Allow a website" }).click();
-      await page.getByLabel("Address of a paid page").fill(seller.url);
-      await page.getByLabel("Address of a paid page").press("Enter");
+      await page.getByLabel("Website or address").fill(seller.url);
+      await page.getByLabel("Website or address").press("Enter");
       await page.getByRole("button", { name: "Add to the list" }).click();
       await page.getByRole("button", { name: "Sign and save changes" }).click();
       await page.getByText("The rules are saved and apply now.").waitFor();
