@@ -143,7 +143,11 @@ function PasskeyButton({
   return (
     <Button
       variant={isMain ? "filled" : "subtle"}
-      onClick={() => void connect(passkey, signer.address).then(awaitPress)}
+      onClick={() =>
+        void connect(passkey, signer.address).then(() => {
+          awaitPress();
+        })
+      }
     >
       {isMain ? "Sign with your passkey" : "Use a passkey instead"}
     </Button>
