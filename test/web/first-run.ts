@@ -98,6 +98,10 @@ export async function firstRun(
   await link("Agents").first().click();
   await link("Research agent").waitFor();
   t.equal(await page.getByText("First steps").count(), 0, "they end with the first paid call");
+  const wayBack =
+    /^(Name a recovery wallet or add a passkey|Add a second passkey or a recovery wallet)\.$/;
+  await page.getByText(wayBack).waitFor();
+  await picture(page, "first-way-back", true);
   t.same(faults, []);
 }
 

@@ -65,6 +65,27 @@ t.test("the whole story", async (t) => {
     await page.getByText("No agents yet").waitFor();
   });
 
+  await step("a template fills the form at once, and its payees come later", async (t) => {
+    let release = (): void => {};
+    const released = new Promise<void>((resolve) => (release = resolve));
+    await page.route("**/api/listings/suggested", async (route) => {
+      await released;
+      await route.continue();
+    });
+    await page.getByRole("link", { name: /^Research agent/ }).click();
+    await page.getByText("Its limit is 2.00 USDC in any 24 hours.").waitFor();
+    t.equal(await page.getByLabel("Name").inputValue(), "Research agent");
+    await page.getByRole("button", { name: "Loading its payees…" }).click({ force: true });
+    t.equal(await page.getByText("Creating…").count(), 0, "nothing is created without them");
+    release();
+    await page.getByRole("button", { name: "Create agent" }).waitFor();
+    const suggested = page.getByRole("group", { name: "Suggested payees" });
+    t.equal(await suggested.getByRole("checkbox").first().isChecked(), true);
+    await page.getByRole("button", { name: /^Start empty/ }).click();
+    await page.getByRole("link", { name: "Agents" }).first().click();
+    await page.getByText("No agents yet").waitFor();
+  });
+
   await step("creating an agent describes its rules and shows the key once", async (t) => {
     await page.getByRole("link", { name: "New agent" }).click();
     await page.getByRole("button", { name: "Create agent" }).click();

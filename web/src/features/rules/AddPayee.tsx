@@ -1,4 +1,4 @@
-import { Stack, TextInput } from "@mantine/core";
+import { TextInput } from "@mantine/core";
 import { useInputState } from "@mantine/hooks";
 import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useRef, useState } from "react";
@@ -60,7 +60,7 @@ export function AddPayee({ agentId, has, onAdd }: AddPayeeProps): ReactNode {
   };
 
   return (
-    <Stack>
+    <div>
       <div className={styles.add}>
         <TextInput
           ref={field}
@@ -93,13 +93,13 @@ export function AddPayee({ agentId, has, onAdd }: AddPayeeProps): ReactNode {
           Add
         </PendingButton>
       </div>
-      <div aria-live="polite">
+      <div aria-live="polite" className={styles.found}>
         {lookup.error && (
           <ErrorNotice title="This page is not asking for payment" error={lookup.error} />
         )}
         {lookup.data && <FoundSite found={lookup.data} onPick={addEntry} />}
       </div>
-    </Stack>
+    </div>
   );
 }
 
