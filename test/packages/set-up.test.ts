@@ -222,12 +222,13 @@ t.test("the owner's wallet signs the requested rules, or nothing", async (t) => 
 
 t.test("an owner stops every agent, and resumes with a signature of that stop only", async (t) => {
   const home = t.testdir({ "owner.key": generatePrivateKey() });
-  const keyFile = ["--key-file", join(home, "owner.key")];
-  const made = await purser(["init", ...keyFile, "--allow", FRIEND], { HOME: home });
+  const keyFile = join(home, "owner.key");
+  const asOwner = ["--key-file", keyFile];
+  const made = await purser(["init", ...asOwner, "--allow", FRIEND], { HOME: home });
   const { owner, apiKey } = JSON.parse(made.stdout) as Made;
   const pay = () => purser(["spend", FRIEND, "0.01"], { HOME: home, AGENT_API_KEY: apiKey });
   const run = async (command: "stop" | "resume") => {
-    const { code, stdout } = await purser([command, ...keyFile], { HOME: home });
+    const { code, stdout } = await purser([command, ...asOwner], { HOME: home });
     return [code, JSON.parse(stdout) as Record<string, unknown>];
   };
   t.match(await run("stop"), [0, { owner, stopped: { by: owner, agents: 1 } }]);
@@ -253,7 +254,7 @@ t.test("an owner stops every agent, and resumes with a signature of that stop on
     service.bodies.length = 0;
     sent = { ...order, ...change };
     const env = { HOME: home, PURSER_URL: service.url };
-    await stopOrResume("resume", { keyFile: keyFile[1] as string }, env).catch(() => {});
+    await stopOrResume("resume", { keyFile }, env).catch(() => {});
     const isSigned = /"authorization"/.test(service.bodies.join());
     t.equal(isSigned, Object.keys(change).length === 0, JSON.stringify(change));
   }

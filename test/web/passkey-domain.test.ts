@@ -28,7 +28,10 @@ const skip =
 async function proxy(t: Test, { key, cert }: Tls, behind: Map<string, TestApp>): Promise<number> {
   const server = createServer({ key, cert }, (request, response) => {
     const app = behind.get(request.headers.host ?? "");
-    if (!app) return void response.writeHead(404).end();
+    if (!app) {
+      response.writeHead(404).end();
+      return;
+    }
     const { method, url: path, headers } = request;
     const inner = forward({ host: "127.0.0.1", port: app.config.port, method, path, headers });
     inner.on("response", (answer) => {

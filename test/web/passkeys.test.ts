@@ -314,6 +314,7 @@ t.test(
       await dialog.getByText("Next signs your passkey.").waitFor();
       t.equal(wallet.windows(), 1);
       await picture(page, "recovery-then-passkey");
+      t.same(await violations(page), []);
       await page.setViewportSize(PHONE);
       await dialog.getByRole("button", { name: "Sign with your passkey" }).click();
       await page.getByText("Make the recovery wallet the owner").waitFor();

@@ -99,7 +99,7 @@ function StepsOf({ agentId, done }: { agentId: string; done: FirstStepsWire["ste
             ? "Name a recovery wallet or add a passkey"
             : "Add a second passkey or a recovery wallet",
           isDone: done.recovery,
-          action: !done.recovery && <To page="/settings">In the settings</To>,
+          action: !done.recovery && <To page="/settings">Choose how you get back in</To>,
         },
       ]}
     />

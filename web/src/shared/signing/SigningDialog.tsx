@@ -140,15 +140,12 @@ function PasskeyButton({
   const passkey = useOwnPasskey();
   const isOwner = isSameAddress(signer.address, owner);
   if (!passkey || !isOwner || connection?.wallet.kind === "passkey") return null;
+  const sign = async (): Promise<void> => {
+    await connect(passkey, signer.address);
+    awaitPress();
+  };
   return (
-    <Button
-      variant={isMain ? "filled" : "subtle"}
-      onClick={() =>
-        void connect(passkey, signer.address).then(() => {
-          awaitPress();
-        })
-      }
-    >
+    <Button variant={isMain ? "filled" : "subtle"} onClick={() => void sign()}>
       {isMain ? "Sign with your passkey" : "Use a passkey instead"}
     </Button>
   );
