@@ -52,17 +52,6 @@ export const NEW_OWNER_SCREENS: Screen[] = [
     ready: "Data buyer can spend",
   },
   {
-    name: "agent-new-website",
-    path: "/agents/new",
-    ready: "Start with a template",
-    act: async (page) => {
-      const payee = page.getByLabel("Website or address");
-      await payee.fill(new URL("/api/arc-stats", page.url()).href);
-      await payee.press("Enter");
-      await page.getByRole("button", { name: "Add to the list" }).waitFor();
-    },
-  },
-  {
     name: "agent-created-steps",
     path: "/agents/new?template=shop",
     ready: "Shop assistant pays nothing by itself",

@@ -60,7 +60,8 @@ t.test("a website as a payee", async (t) => {
           () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
         );
         t.ok(overflow <= 0, `${name}: nothing runs off a ${size}`);
-        if (folder) await page.screenshot({ path: `${folder}/${name}-${size}-${colorScheme}.png` });
+        const path = `${folder}/${name}-${size}-${colorScheme}.png`;
+        if (folder) await page.screenshot({ path, fullPage: true });
       }
     await page.setViewportSize({ width: 1280, height: 900 });
     await page.emulateMedia({ colorScheme: "light" });
