@@ -196,6 +196,7 @@ t.test("an owner with a wallet adds a passkey, and signs with either", async (t)
   const { page, faults } = await openPage(t, world.browser, { reducedMotion: "reduce" });
   const devices = await Devices.of(page);
   const wallet = await injectWallet(page, ALICE, { chainId: world.chain.chainId });
+  await addAxe(page);
   const step = stepsOf(t);
 
   await step("the wallet signs the list", async (t) => {
@@ -221,6 +222,7 @@ t.test("an owner with a wallet adds a passkey, and signs with either", async (t)
     const passkey = dialog.getByRole("button", { name: "Use a passkey instead" });
     await passkey.waitFor();
     await picture(page, "passkey-instead");
+    t.same(await violations(page), []);
     await passkey.click();
     await page.getByRole("heading", { name: "either is ready" }).waitFor();
     t.equal(wallet.windows(), before + 1, "only the window that stays open");
@@ -287,6 +289,7 @@ t.test(
     await Devices.of(page);
     const prompts = await countPrompts(page);
     const wallet = await injectWallet(page, SPARE, { chainId: world.chain.chainId });
+    await addAxe(page);
     const step = stepsOf(t);
     const dialog = page.getByRole("dialog");
     let apiKey = "";
