@@ -350,7 +350,7 @@ t.test(
       await page.goto(`${world.baseUrl}/agents`);
       await page.getByRole("button", { name: /Test Wallet/ }).click();
       await page.getByRole("button", { name: "Sign in", exact: true }).click();
-      await page.getByRole("link", { name: "heirloom" }).click();
+      await page.getByRole("link", { name: "heirloom", exact: true }).click();
       await page.getByText("Paused: this agent cannot pay.").waitFor();
       await page.getByRole("button", { name: "Resume", exact: true }).click();
       await page.getByText("Paused: this agent cannot pay.").waitFor({ state: "detached" });
