@@ -103,7 +103,12 @@ export const ERRORS = {
     "Payee allowed at its site only",
     "Fetch its site with x402-fetch, or ask the owner to allow this payee elsewhere.",
   ),
-  agent_paused: define(403, "Agent is paused", "Ask the owner to resume the agent.", true),
+  agent_paused: define(
+    403,
+    "Agent is paused",
+    "Stop paying and report it: only the owner can resume the agent.",
+    true,
+  ),
   paused_by_rule: define(
     403,
     "A rule paused the agent",

@@ -903,14 +903,14 @@ function payoutAt(orders, nowSeconds) {
   let found;
   for (const { payout, deadline } of inOrder) {
     const address2 = payout.toLowerCase();
-    const current = found && settled(found, BigInt(deadline)).address;
+    const current = found && settled(found, BigInt(deadline));
     const fromSeconds = BigInt(deadline) + BigInt(PAYOUT_WAIT_SECONDS);
-    const isWaiting = current !== void 0 && current !== address2;
-    found = { address: current ?? address2, next: isWaiting ? { address: address2, fromSeconds } : null };
+    const isWaiting = current !== void 0 && current.address !== address2;
+    found = { ...current ?? { address: address2 }, next: isWaiting ? { address: address2, fromSeconds } : null };
   }
   return found && settled(found, nowSeconds);
 }
-var settled = (payout, nowSeconds) => payout.next && payout.next.fromSeconds <= nowSeconds ? { address: payout.next.address, next: null } : payout;
+var settled = (payout, nowSeconds) => payout.next && payout.next.fromSeconds <= nowSeconds ? { address: payout.next.address, sinceSeconds: payout.next.fromSeconds, next: null } : payout;
 
 // server/plugins/audit/authority.ts
 var SIGNED_AS = {

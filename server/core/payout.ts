@@ -6,6 +6,8 @@ export const PAYOUT_WAIT_SECONDS = 24 * 60 * 60;
 
 export interface Payout {
   address: Address;
+  /** When it came into force; missing for the first one, which no signed time decides. */
+  sinceSeconds?: bigint;
   /** Another one that waits. */
   next: { address: Address; fromSeconds: bigint } | null;
 }
@@ -23,15 +25,15 @@ export function payoutAt(
   let found: Payout | undefined;
   for (const { payout, deadline } of inOrder) {
     const address = payout.toLowerCase() as Address;
-    const current = found && settled(found, BigInt(deadline)).address;
+    const current = found && settled(found, BigInt(deadline));
     const fromSeconds = BigInt(deadline) + BigInt(PAYOUT_WAIT_SECONDS);
-    const isWaiting = current !== undefined && current !== address;
-    found = { address: current ?? address, next: isWaiting ? { address, fromSeconds } : null };
+    const isWaiting = current !== undefined && current.address !== address;
+    found = { ...(current ?? { address }), next: isWaiting ? { address, fromSeconds } : null };
   }
   return found && settled(found, nowSeconds);
 }
 
 const settled = (payout: Payout, nowSeconds: bigint): Payout =>
   payout.next && payout.next.fromSeconds <= nowSeconds
-    ? { address: payout.next.address, next: null }
+    ? { address: payout.next.address, sinceSeconds: payout.next.fromSeconds, next: null }
     : payout;

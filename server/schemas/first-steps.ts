@@ -14,7 +14,9 @@ export const FirstSteps = Type.Object({
     key: Step("An agent has a key that works, or a connected program"),
     paid: Step("An agent made a payment that settled"),
     notified: Step("Notifications reach a device or a confirmed e-mail address"),
-    recovery: Step("There is a recovery wallet"),
+    recovery: Step(
+      "There is a recovery wallet, or a passkey beside the wallet, or a second passkey: the owner can lose one device or wallet",
+    ),
   }),
 });
 export type FirstSteps = Static<typeof FirstSteps>;

@@ -131,6 +131,7 @@ export const PayoutBody = Strict({
 });
 export const Payout = Type.Object({
   address: Nullable(AddressOutput, "In force; null before the first one"),
+  since: Nullable(Timestamp, "When it came into force"),
   next: Nullable(
     Type.Object({ address: AddressOutput, from: Timestamp }),
     "A change that waits for 24 hours",

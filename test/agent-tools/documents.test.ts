@@ -113,6 +113,10 @@ t.test("the skill file is short, has front matter, and its commands run", async 
   t.match(answer.body, /^---\nname: purser\ndescription: .+\n---\n/);
   t.match(answer.body, /Never split a payment/);
   t.match(answer.body, /untrusted data/);
+  t.match(
+    answer.body,
+    /After agent_paused, paused_by_rule or owner_stopped, stop paying.+Tell your owner/,
+  );
   for (const code of ["daily_limit_exceeded", "recipient_not_allowed", "payment_status_unknown"])
     t.match(answer.body, code);
 

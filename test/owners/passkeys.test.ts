@@ -3,7 +3,7 @@
 import t, { type Test } from "tap";
 import { getAddress, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
-import { readPasskeySignature } from "../../server/core/passkeys.ts";
+import { PASSKEYS_CHAIN, readPasskeySignature } from "../../server/core/passkeys.ts";
 import { createPrisma } from "../../server/infra/db/prisma.ts";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
@@ -39,6 +39,12 @@ const call = (who: Pick<SignedInOwner, "headers">, method: Method, url: string, 
   callApi(app, who, method, url, body);
 const codeOf = (answer: { json: () => unknown }) => (answer.json() as { code?: string }).code;
 
+interface Payout {
+  address: string | null;
+  since: string | null;
+  next: { address: string; from: string } | null;
+}
+
 interface ToSign {
   order: Record<string, unknown>;
   typedData: Parameters<PrivateKeyAccount["signTypedData"]>[0];
@@ -51,6 +57,11 @@ const signList = (owner: SignedInOwner, passkeys: TestPasskey[]) =>
     url: "/api/passkeys",
     body: { ids: passkeys.map(({ credentialId }) => credentialId) },
   });
+
+/** By the first steps, which ask for one. */
+const hasWayBack = async (owner: SignedInOwner): Promise<boolean> =>
+  (await call(owner, "GET", "/api/owner/first-steps")).json<{ steps: { recovery: boolean } }>()
+    .steps.recovery;
 
 async function add(owner: SignedInOwner, all: TestPasskey[]): Promise<TestPasskey> {
   const passkey = passkeyHere();
@@ -201,6 +212,7 @@ t.test("a new passkey signs nothing until the owner has signed a list with it", 
   const second = passkeyHere();
   t.equal((await tryOffer(service, owner, second)).statusCode, 200);
   t.equal(codeOf(await tryOffer(service, owner, second)), "passkey_known");
+  t.equal(await hasWayBack(owner), false);
   const early = await tryPasskeySignIn(service, second);
   t.match(early.json(), { code: "invalid_signature", detail: /list/ });
   const bySecond = { ...owner, account: second as unknown as PrivateKeyAccount };
@@ -211,6 +223,7 @@ t.test("a new passkey signs nothing until the owner has signed a list with it", 
 
   const listed = await signList(owner, [owner.passkey, second]);
   t.match(listed.json(), { version: 1, passkeys: [{ status: "active" }, { status: "active" }] });
+  t.equal(await hasWayBack(owner), true);
   const phone = await signInWithPasskey(service, second);
   await createAgent(service, phone);
 
@@ -269,7 +282,9 @@ t.test(
   "a wallet's owner adds a passkey, which signs its orders and withdraws to the wallet only",
   async (t) => {
     const owner = await signIn(service);
+    t.equal(await hasWayBack(owner), false);
     const passkey = await add(owner, []);
+    t.equal(await hasWayBack(owner), true);
     const byPasskey = await signInWithPasskey(service, passkey);
     const session = (await call(byPasskey, "GET", "/api/auth/session")).json<{ address: string }>();
     t.match(session, {
@@ -310,7 +325,8 @@ t.test(
     const url = `/api/agents/${agent.id}/withdrawals`;
     const prepare = (body: object) => call(owner, "POST", `${url}/prepare`, body);
     t.equal(codeOf(await prepare({ amount: "1" })), "payout_address_missing");
-    t.same((await call(owner, "GET", "/api/payout")).json(), { address: null, next: null });
+    const payout = async () => (await call(owner, "GET", "/api/payout")).json<Payout>();
+    t.same(await payout(), { address: null, since: null, next: null });
     t.equal(
       codeOf(await call(owner, "GET", "/api/owner/balance")),
       "conflict",
@@ -326,9 +342,12 @@ t.test(
       t.equal(codeOf(await name(getAddress(nobody))), "invalid_address", nobody);
     const first = wallet().address;
     const named = await name(first);
-    t.same(named.json(), { address: first, next: null }, "the first is in force at once");
+    const { since } = named.json<Payout>();
+    t.same(named.json(), { address: first, since, next: null }, "the first is in force at once");
+    t.ok(Math.abs(Date.parse(since ?? "") - Date.now()) < 60_000, "since then");
     const later = wallet().address;
-    t.match((await name(later)).json(), { address: first, next: { address: later } });
+    const change = { address: first, since, next: { address: later } };
+    t.match((await name(later)).json(), change);
     t.equal(codeOf(await prepare({ amount: "1", to: later })), "payout_address_only");
     const prepared = await prepare({ amount: "1" });
     const { order, typedData } = prepared.json<ToSign>();
@@ -340,8 +359,36 @@ t.test(
     const signed = await owner.passkey.signTypedData({ ...typedData, message: wrongly });
     const elsewhere = await call(owner, "POST", url, { order: wrongly, signature: signed });
     t.equal(codeOf(elsewhere), "payout_address_only");
-    t.same((await name(first)).json(), { address: first, next: null }, "takes the change back");
+    t.same((await name(first)).json(), { address: first, since, next: null }, "taken back");
+    t.match((await name(later)).json(), change);
+    const { from } = (await payout()).next ?? {};
+    // As if this order were older; custody would refuse it, because the deadline is signed.
+    const shift = (seconds: number) =>
+      pool.query(
+        `UPDATE owner_orders SET document = jsonb_set(document, '{deadline}', to_jsonb(((document->>'deadline')::bigint + $2)::text))
+          WHERE kind = 'PayoutAddress' AND document->>'version' = '4'
+            AND owner_id = (SELECT owner_id FROM passkeys WHERE id = $1)`,
+        [owner.passkey.credentialId, seconds],
+      );
+    await shift(-90_000);
+    t.same(
+      await payout(),
+      {
+        address: later,
+        since: new Date(Date.parse(from ?? "") - 90_000_000).toISOString(),
+        next: null,
+      },
+      "a change that has waited is in force, since then",
+    );
+    await shift(90_000);
 
+    const other = await signUpWithPasskey(service);
+    const noWallet = await call(owner, "PUT", "/api/recovery/second", {
+      address: getAddress(other.passkey.address),
+      chainId: PASSKEYS_CHAIN,
+    });
+    t.equal(codeOf(noWallet), "validation_failed", noWallet.body);
+    t.match(noWallet.body, /must be a wallet/);
     const recovery = wallet();
     await nameRecoveryWallet(app, owner, recovery);
     const second = await signIn(service, recovery, getAddress(owner.passkey.address));

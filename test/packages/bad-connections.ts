@@ -9,19 +9,20 @@ import { join } from "node:path";
 import { createServer as createTlsServer } from "node:tls";
 import type { Test } from "tap";
 
-interface Tls {
+export interface Tls {
   key: Buffer;
   cert: Buffer;
   certFile: string;
 }
 
-/** A certificate for 127.0.0.1; undefined where openssl is not installed. */
-export function selfSigned(folder: string): Tls | undefined {
+/** A certificate for 127.0.0.1 and these names; undefined where openssl is not installed. */
+export function selfSigned(folder: string, names: readonly string[] = []): Tls | undefined {
   const [keyFile, certFile] = [join(folder, "key.pem"), join(folder, "cert.pem")];
   const what = "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=x".split(" ");
-  const names = ["-addext", "subjectAltName=IP:127.0.0.1"];
+  const all = ["IP:127.0.0.1", ...names.map((name) => `DNS:${name}`)];
+  const forNames = ["-addext", `subjectAltName=${all.join(",")}`];
   try {
-    execFileSync("openssl", [...what, ...names, "-keyout", keyFile, "-out", certFile], {
+    execFileSync("openssl", [...what, ...forNames, "-keyout", keyFile, "-out", certFile], {
       stdio: "ignore",
     });
   } catch {

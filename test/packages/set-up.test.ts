@@ -29,7 +29,7 @@ import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
 import { CLIENTS } from "../../packages/purser/src/clients.ts";
 import { connect, type ConnectOptions, type Terminal } from "../../packages/purser/src/connect.ts";
 import { Purser } from "../../packages/purser/src/index.ts";
-import { init } from "../../packages/purser/src/init.ts";
+import { init, stopOrResume } from "../../packages/purser/src/init.ts";
 import { isFullTier } from "../helpers/tier.ts";
 import { testApp } from "../helpers/app.ts";
 import { reaching } from "../marketplace/seller.ts";
@@ -216,7 +216,47 @@ t.test("the owner's wallet signs the requested rules, or nothing", async (t) => 
     );
     const isSigned = /"authorization"/.test(service.bodies.join());
     t.equal(isSigned, name === "the truth", name);
-    if (!isSigned) t.match(error?.message, /differ from the requested rules/);
+    if (!isSigned) t.match(error?.message, /differs from what was requested/);
+  }
+});
+
+t.test("an owner stops every agent, and resumes with a signature of that stop only", async (t) => {
+  const home = t.testdir({ "owner.key": generatePrivateKey() });
+  const keyFile = join(home, "owner.key");
+  const asOwner = ["--key-file", keyFile];
+  const made = await purser(["init", ...asOwner, "--allow", FRIEND], { HOME: home });
+  const { owner, apiKey } = JSON.parse(made.stdout) as Made;
+  const pay = () => purser(["spend", FRIEND, "0.01"], { HOME: home, AGENT_API_KEY: apiKey });
+  const run = async (command: "stop" | "resume") => {
+    const { code, stdout } = await purser([command, ...asOwner], { HOME: home });
+    return [code, JSON.parse(stdout) as Record<string, unknown>];
+  };
+  t.match(await run("stop"), [0, { owner, stopped: { by: owner, agents: 1 } }]);
+  t.match(await run("stop"), [0, { stopped: { agents: 1 } }], "twice is no error");
+  const refused = await pay();
+  t.match([refused.code, JSON.parse(refused.stdout)], [3, { code: "agent_paused" }]);
+  t.match(await run("resume"), [0, { owner, stopped: null, resumedAgents: 1 }]);
+  t.match(await run("resume"), [0, { resumedAgents: 0 }], "nothing to resume is no error");
+  t.equal((await pay()).code, 0);
+  const wrong = await purser(["stop", "--key-file", join(home, "none")], { HOME: home });
+  t.match([wrong.code, wrong.stdout], [2, /none/]);
+
+  const order = { owner, stoppedAt: "1", nonce: ORDER.nonce, deadline: "0" };
+  let sent: object = order;
+  const service = await proxyWith(t, {
+    "/api/auth/verify": () => [200, { address: "0x" }],
+    "/api/owner/resume": () => {
+      const typedData = { domain: { chainId: 5042002 } };
+      return [403, { code: "owner_signature_required", order: sent, typedData }];
+    },
+  });
+  for (const change of [{ owner: FRIEND }, { deadline: "99999999999" }, { more: "1" }, {}]) {
+    service.bodies.length = 0;
+    sent = { ...order, ...change };
+    const env = { HOME: home, PURSER_URL: service.url };
+    await stopOrResume("resume", { keyFile }, env).catch(() => {});
+    const isSigned = /"authorization"/.test(service.bodies.join());
+    t.equal(isSigned, Object.keys(change).length === 0, JSON.stringify(change));
   }
 });
 

@@ -245,7 +245,11 @@ t.test("a payout address", async (t) => {
   const waiting = { address: a, next: { address: b, fromSeconds: 5_000n + day } };
   t.same(payoutAt(two, 5_000n + day - 1n), waiting);
   t.same(payoutAt(two.toReversed(), 5_000n + day - 1n), waiting, "in any order of the rows");
-  t.same(payoutAt(two, 5_000n + day), { address: b, next: null });
+  t.same(payoutAt(two, 5_000n + day), {
+    address: b,
+    sinceSeconds: 5_000n + day,
+    next: null,
+  });
   t.same(payoutAt([...two, order(3, c, 6_000n)], 6_000n + day - 1n), {
     address: a,
     next: { address: c, fromSeconds: 6_000n + day },
@@ -254,8 +258,15 @@ t.test("a payout address", async (t) => {
   t.same(payoutAt(back, 7_000n + day), { address: a, next: null }, "taken back");
   t.same(payoutAt([...two, order(3, c, 5_000n + day)], 5_000n + day), {
     address: b,
+    sinceSeconds: 5_000n + day,
     next: { address: c, fromSeconds: 5_000n + 2n * day },
   });
+  const home = [...two, order(3, b, 5_000n + day), order(4, b, 6_000n + day)];
+  t.same(
+    payoutAt(home, 9n * day),
+    { address: b, sinceSeconds: 5_000n + day, next: null },
+    "naming the address in force again changes nothing",
+  );
   t.equal(payoutAt([order(2, b, 5_000n)], 9n * day), undefined, "the first row was deleted");
   t.equal(payoutAt([...two, order(2, c, 6_000n)], 9n * day), undefined, "two of one version");
 });

@@ -98,6 +98,10 @@ export async function firstRun(
   await link("Agents").first().click();
   await link("Research agent").waitFor();
   t.equal(await page.getByText("First steps").count(), 0, "they end with the first paid call");
+  const wayBack =
+    /^(Name a recovery wallet or add a passkey|Add a second passkey or a recovery wallet)\.$/;
+  await page.getByText(wayBack).waitFor();
+  await picture(page, "first-way-back", true);
   t.same(faults, []);
 }
 
@@ -109,7 +113,7 @@ async function byWallet(page: Page, world: WebWorld): Promise<Way> {
       wallet.requests.filter(({ method }) => /^(personal_sign|eth_signTypedData)/.test(method))
         .length,
     async signIn(press, ready) {
-      await press("start", page.getByRole("link", { name: "Try it with the demo wallet" }), button);
+      await press("start", page.getByRole("link", { name: "Try it now" }), button);
       await press("wallet", button, page.getByText("What you will sign"));
       await press("sign in", page.getByRole("button", { name: "Sign in", exact: true }), ready);
     },

@@ -1,86 +1,27 @@
 // Goal: without a wallet, an owner signs up, pays, withdraws and comes back with passkeys: each press opens one prompt, a
-// canceled prompt changes nothing, a removed passkey opens nothing, and no page offers the account's name as an address.
-import type { CDPSession, Page } from "playwright-core";
+// canceled prompt changes nothing, a removed passkey opens nothing, and no page offers the account's name as an address. All of it
+// on a phone. Beside a wallet, each signs in place of the other where both may; a recovery wallet takes the agents over.
 import t, { type Test } from "tap";
+import type { Address } from "viem";
 import { openPage } from "../helpers/browser.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { usdcOf } from "../spending/ledger.helper.ts";
 import { addAxe, violations } from "./axe.ts";
 import { firstRun } from "./first-run.ts";
 import { injectWallet } from "./injected-wallet.ts";
-import { picture, SIZES, stepsOf } from "./pictures.ts";
+import { Devices, countPrompts } from "./passkey-devices.ts";
+import { picture, stepsOf } from "./pictures.ts";
 import { asAgent, webWorld } from "./world.ts";
 
 const PAYEE = testAccount(60);
 const PAYOUT = testAccount(61);
 const ALICE = testAccount(62);
-
-/** The devices that a browser can ask: this one, and a security key. Each answers while it is switched on. */
-class Devices {
-  readonly #session: CDPSession;
-  #ids: Record<"own" | "spare", string> = { own: "", spare: "" };
-
-  private constructor(session: CDPSession) {
-    this.#session = session;
-  }
-
-  static async of(page: Page): Promise<Devices> {
-    const devices = new Devices(await page.context().newCDPSession(page));
-    await devices.#session.send("WebAuthn.enable", { enableUI: false });
-    devices.#ids = { own: await devices.#add("internal"), spare: await devices.#add("usb") };
-    await devices.use("own");
-    return devices;
-  }
-
-  async #add(transport: "internal" | "usb"): Promise<string> {
-    const { authenticatorId } = await this.#session.send("WebAuthn.addVirtualAuthenticator", {
-      options: {
-        protocol: "ctap2",
-        transport,
-        hasResidentKey: true,
-        hasUserVerification: true,
-        isUserVerified: true,
-        automaticPresenceSimulation: false,
-      },
-    });
-    return authenticatorId;
-  }
-
-  /** The other one does not answer. */
-  async use(name: "own" | "spare"): Promise<void> {
-    for (const [other, authenticatorId] of Object.entries(this.#ids))
-      await this.#session.send("WebAuthn.setAutomaticPresenceSimulation", {
-        authenticatorId,
-        enabled: other === name,
-      });
-  }
-
-  /** False: the person fails the fingerprint, the face or the PIN. */
-  async verifies(isUserVerified: boolean): Promise<void> {
-    for (const authenticatorId of Object.values(this.#ids))
-      await this.#session.send("WebAuthn.setUserVerified", { authenticatorId, isUserVerified });
-  }
-}
-
-/** Counts the prompts of passkeys: what the page asks the browser for. */
-async function countPrompts(page: Page): Promise<() => Promise<number>> {
-  await page.addInitScript(() => {
-    const counted = globalThis as unknown as { prompts: number };
-    counted.prompts = 0;
-    for (const name of ["get", "create"] as const) {
-      const real = navigator.credentials[name].bind(navigator.credentials);
-      navigator.credentials[name] = (options?: never) => {
-        counted.prompts += 1;
-        return real(options);
-      };
-    }
-  });
-  return () => page.evaluate(() => (globalThis as unknown as { prompts: number }).prompts);
-}
+const SPARE = testAccount(63);
+const PHONE = { width: 360, height: 740 };
 
 t.test("an owner without a wallet", async (t) => {
   const world = await webWorld(t);
-  const { page, faults } = await openPage(t, world.browser, { reducedMotion: "reduce" });
+  const { page, faults } = await openPage(t, world.browser, { ...PHONE, reducedMotion: "reduce" });
   const devices = await Devices.of(page);
   const prompts = await countPrompts(page);
   const step = stepsOf(t);
@@ -89,11 +30,10 @@ t.test("an owner without a wallet", async (t) => {
   await addAxe(page);
   const look = async (t: Test, name: string, fullPage = false): Promise<void> => {
     await picture(page, name, fullPage);
-    await page.setViewportSize({ width: 360, height: 740 });
+    await page.setViewportSize(PHONE);
     t.same(await violations(page), [], name);
     const width = await page.evaluate(() => document.documentElement.scrollWidth);
-    t.ok(width <= 360, `${name} fits a phone`);
-    await page.setViewportSize(SIZES.desktop);
+    t.ok(width <= PHONE.width, `${name} fits a phone`);
   };
 
   await step("the first paid fetch", (t) =>
@@ -101,7 +41,7 @@ t.test("an owner without a wallet", async (t) => {
       await Devices.of(other);
       const windows = await countPrompts(other);
       const create = other.getByRole("button", { name: "Create a passkey" });
-      const start = other.getByRole("link", { name: "Try it with the demo wallet" });
+      const start = other.getByRole("link", { name: "Try it now" });
       return {
         windows,
         async signIn(press, ready) {
@@ -116,7 +56,7 @@ t.test("an owner without a wallet", async (t) => {
   await step("signs up with two presses and no typing", async (t) => {
     await page.goto(world.baseUrl);
     await page.getByText("Arc Testnet, block").waitFor();
-    await page.getByRole("link", { name: "Try it with the demo wallet" }).click();
+    await page.getByRole("link", { name: "Try it now" }).click();
     await page.getByRole("button", { name: "Create a passkey" }).waitFor();
     await look(t, "passkey-sign-in");
     t.equal(await prompts(), 0, "nothing is asked by itself");
@@ -138,7 +78,7 @@ t.test("an owner without a wallet", async (t) => {
     await page.getByRole("link", { name: "New agent" }).click();
     await page.getByLabel("Name").fill("research-agent");
     await page.getByLabel("Daily limit").fill("5");
-    await page.getByLabel("Address", { exact: true }).fill(PAYEE.address);
+    await page.getByLabel("Website or address").fill(PAYEE.address);
     await page.getByRole("button", { name: "Add", exact: true }).click();
     const before = await prompts();
     await page.getByRole("button", { name: "Create agent" }).click();
@@ -182,6 +122,7 @@ t.test("an owner without a wallet", async (t) => {
   await step("adds a second passkey: one press makes it, one signs it", async (t) => {
     await page.getByRole("link", { name: "Settings" }).click();
     await page.getByRole("heading", { name: "Ways to sign in" }).waitFor();
+    await page.getByText("In force since").waitFor();
     await page.getByLabel("Name of another passkey").fill("Same device");
     await page.getByRole("button", { name: "Add a passkey" }).click();
     await page.getByText("This device has a passkey for this account already.").waitFor();
@@ -255,6 +196,7 @@ t.test("an owner with a wallet adds a passkey, and signs with either", async (t)
   const { page, faults } = await openPage(t, world.browser, { reducedMotion: "reduce" });
   const devices = await Devices.of(page);
   const wallet = await injectWallet(page, ALICE, { chainId: world.chain.chainId });
+  await addAxe(page);
   const step = stepsOf(t);
 
   await step("the wallet signs the list", async (t) => {
@@ -266,6 +208,53 @@ t.test("an owner with a wallet adds a passkey, and signs with either", async (t)
     await page.getByRole("button", { name: /^Sign Chrome/ }).click();
     await page.getByRole("button", { name: /^Remove Chrome/ }).waitFor();
     t.equal(wallet.windows(), before + 1);
+  });
+
+  await step("signed in with the wallet, the passkey may sign instead", async (t) => {
+    await page.goto(`${world.baseUrl}/agents/new`);
+    await page.getByLabel("Name").fill("either");
+    await page.getByLabel("Daily limit").fill("5");
+    const before = wallet.windows();
+    wallet.hangNext("eth_signTypedData_v4");
+    await page.getByRole("button", { name: "Create agent" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByText("Compare the details in your wallet").waitFor();
+    const passkey = dialog.getByRole("button", { name: "Use a passkey instead" });
+    await passkey.waitFor();
+    await picture(page, "passkey-instead");
+    t.same(await violations(page), []);
+    await passkey.click();
+    await page.getByRole("heading", { name: "either is ready" }).waitFor();
+    t.equal(wallet.windows(), before + 1, "only the window that stays open");
+    await page.getByLabel("I saved the key").check();
+    await page.getByRole("button", { name: "Go to the agent" }).click();
+    await page.getByRole("link", { name: "Withdraw" }).waitFor();
+    const { rows } = await world.database.pool.query<{ wallet: Address }>(
+      "SELECT wallet_address AS wallet FROM agents WHERE name = 'either'",
+    );
+    await world.chain.mint(rows[0]?.wallet ?? "0x", 2_000_000n);
+    await page.reload();
+    await page.getByRole("link", { name: "Withdraw" }).click();
+    await page.getByLabel("Amount").fill("1");
+    await page.getByRole("button", { name: "Review withdrawal" }).click();
+    await page.getByRole("button", { name: /Test Wallet/ }).click();
+    wallet.rejectNext("eth_signTypedData_v4");
+    await page.getByRole("button", { name: "Sign and withdraw" }).click();
+    await page.getByText("You declined in your wallet.").waitFor();
+    await picture(page, "withdraw-passkey-instead", true);
+    await page.getByRole("button", { name: "Use a passkey instead" }).click();
+    await page.getByText("Confirmed on chain.").waitFor();
+    t.equal(await usdcOf(world, ALICE.address), 1_000_000n);
+    await page.getByRole("button", { name: "Done" }).click();
+    await page.getByRole("radio", { name: "Another address" }).check();
+    await page.getByLabel("Amount").fill("1");
+    await page.getByLabel("Address", { exact: true }).fill(PAYOUT.address);
+    await page.getByLabel("Type its last 6 characters").fill(PAYOUT.address.slice(-6));
+    await page.getByRole("button", { name: "Review withdrawal" }).click();
+    await page.getByText("goes from either to another address.").waitFor();
+    await page.getByRole("button", { name: /Test Wallet/ }).waitFor();
+    for (const name of [/^Passkey/, "Use a passkey instead"])
+      t.equal(await page.getByRole("button", { name }).count(), 0, "a passkey pays home only");
   });
 
   await step("signed in with the passkey, the wallet may sign instead", async (t) => {
@@ -288,3 +277,90 @@ t.test("an owner with a wallet adds a passkey, and signs with either", async (t)
   });
   t.same(faults, []);
 });
+
+t.test(
+  "an owner with a passkey names a recovery wallet, which takes the agents over",
+  async (t) => {
+    const world = await webWorld(t, { isLocal: false });
+    const { page, faults } = await openPage(t, world.browser, {
+      ...PHONE,
+      reducedMotion: "reduce",
+    });
+    await Devices.of(page);
+    const prompts = await countPrompts(page);
+    const wallet = await injectWallet(page, SPARE, { chainId: world.chain.chainId });
+    await addAxe(page);
+    const step = stepsOf(t);
+    const dialog = page.getByRole("dialog");
+    let apiKey = "";
+
+    await step("an agent of a passkey", async () => {
+      await page.goto(`${world.baseUrl}/agents/new`);
+      await page.getByRole("button", { name: "Create a passkey" }).click();
+      await page.getByLabel("Name").fill("heirloom");
+      await page.getByLabel("Daily limit").fill("5");
+      await page.getByLabel("Website or address").fill(PAYEE.address);
+      await page.getByRole("button", { name: "Add", exact: true }).click();
+      await page.getByRole("button", { name: "Create agent" }).click();
+      await page.getByRole("button", { name: "Show", exact: true }).click();
+      apiKey = await page.getByTestId("api-key").innerText();
+      await page.getByLabel("I saved the key").check();
+      await page.getByRole("button", { name: "Go to the agent" }).click();
+      await page.getByRole("link", { name: "Withdraw" }).waitFor();
+    });
+
+    await step("the wallet signs first, then the passkey", async (t) => {
+      await page.goto(`${world.baseUrl}/settings`);
+      await page.getByLabel("Address of your recovery wallet").fill(SPARE.address);
+      const before = await prompts();
+      await page.getByRole("button", { name: "Add recovery wallet" }).click();
+      await dialog.getByText("Next signs your passkey.").waitFor();
+      t.equal(wallet.windows(), 1);
+      await picture(page, "recovery-then-passkey");
+      t.same(await violations(page), []);
+      await page.setViewportSize(PHONE);
+      await dialog.getByRole("button", { name: "Sign with your passkey" }).click();
+      await page.getByText("Make the recovery wallet the owner").waitFor();
+      t.equal(await prompts(), before + 1);
+      await page.getByText("To sign in with it, enter your account number").waitFor();
+      t.equal(await page.getByText("Add a second passkey or").count(), 0, "no longer asked for");
+      await picture(page, "recovery-of-passkey", true);
+      await page.setViewportSize(PHONE);
+    });
+
+    await step("both sign the move: one prompt, one window", async (t) => {
+      const before = await prompts();
+      await page.getByRole("button", { name: "Sign with passkey and wallet, and move" }).click();
+      await dialog.getByRole("button", { name: "Sign", exact: true }).click();
+      await page.getByText("The recovery wallet is now the owner").waitFor();
+      t.same([await prompts(), wallet.windows()], [before + 1, 2]);
+      await page.goto(`${world.baseUrl}/agents`);
+      await page.getByText("No agents yet").waitFor();
+      const refused = await asAgent(world, apiKey, "spend", {
+        recipient: PAYEE.address,
+        amount: "1",
+      });
+      t.match(refused.body, { code: "agent_paused" });
+    });
+
+    await step("the wallet signs in, resumes the agent, and its key pays", async (t) => {
+      await page.getByRole("button", { name: "Account" }).click();
+      await page.getByRole("menuitem", { name: "Sign out" }).click();
+      await page.getByText("Arc Testnet, block").waitFor();
+      await page.goto(`${world.baseUrl}/agents`);
+      await page.getByRole("button", { name: /Test Wallet/ }).click();
+      await page.getByRole("button", { name: "Sign in", exact: true }).click();
+      await page.getByRole("link", { name: "heirloom", exact: true }).click();
+      await page.getByText("Paused: this agent cannot pay.").waitFor();
+      await page.getByRole("button", { name: "Resume", exact: true }).click();
+      await page.getByText("Paused: this agent cannot pay.").waitFor({ state: "detached" });
+      const { rows } = await world.database.pool.query<{ wallet: Address }>(
+        "SELECT wallet_address AS wallet FROM agents",
+      );
+      await world.chain.mint(rows[0]?.wallet ?? "0x", 2_000_000n);
+      const paid = await asAgent(world, apiKey, "spend", { recipient: PAYEE.address, amount: "1" });
+      t.equal(paid.status, 200, JSON.stringify(paid.body));
+    });
+    t.same(faults, []);
+  },
+);

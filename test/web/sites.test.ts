@@ -60,7 +60,8 @@ t.test("a website as a payee", async (t) => {
           () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
         );
         t.ok(overflow <= 0, `${name}: nothing runs off a ${size}`);
-        if (folder) await page.screenshot({ path: `${folder}/${name}-${size}-${colorScheme}.png` });
+        const path = `${folder}/${name}-${size}-${colorScheme}.png`;
+        if (folder) await page.screenshot({ path, fullPage: true });
       }
     await page.setViewportSize({ width: 1280, height: 900 });
     await page.emulateMedia({ colorScheme: "light" });
@@ -79,23 +80,27 @@ t.test("a website as a payee", async (t) => {
         response.end();
       },
     };
-    await page.getByRole("button", { name: "Allow a website" }).click();
-    const dialog = page.getByRole("dialog");
-    await dialog.getByLabel("Address of a paid page").fill("https://127.0.0.1:9");
-    await dialog.getByRole("button", { name: "Read the price" }).click();
-    await dialog.getByText("This page is not asking for payment").waitFor();
-    await dialog.getByLabel("Address of a paid page").fill(seller.url);
-    await dialog.getByLabel("Address of a paid page").press("Enter");
-    await dialog.getByText(seller.origin, { exact: true }).waitFor();
-    await dialog.getByText("0.001 USDC").waitFor();
-    const quoted = dialog.getByRole("figure");
+    const payee = page.getByLabel("Website or address");
+    await payee.fill("weather");
+    await page.getByRole("button", { name: "Add", exact: true }).click();
+    await page.getByText("Enter a website such as").waitFor();
+    await payee.fill("https://127.0.0.1:9");
+    await page.getByRole("button", { name: "Add", exact: true }).click();
+    await page.getByText("This page is not asking for payment").waitFor();
+    await payee.fill(seller.url);
+    await payee.press("Enter");
+    const found = page.getByRole("group", { name: "What the website asks for" });
+    await found.getByText(seller.origin, { exact: true }).waitFor();
+    await found.getByText("0.001 USDC").waitFor();
+    const quoted = found.getByRole("figure");
     t.match(
       await quoted.innerText(),
       /from the site, not checked by Purser[\s\S]*certified by Purser/,
     );
     await look("lookup");
-    await dialog.getByRole("button", { name: "Add to the list" }).click();
-    await dialog.waitFor({ state: "detached" });
+    await found.getByRole("button", { name: "Add to the list" }).click();
+    await found.waitFor({ state: "detached" });
+    t.equal(await payee.inputValue(), "", "ready for the next one");
     await page.getByText(`only at ${seller.origin}`).first().waitFor();
     await page.getByRole("button", { name: /^(Sign|Save)/ }).click();
     await page.getByText("The rules are saved and apply now.").waitFor();
@@ -114,12 +119,11 @@ t.test("a website as a payee", async (t) => {
       await page.goto(`${world.baseUrl}/agents/new`);
       await page.getByLabel("Name").fill("second-reader");
       await page.getByLabel("Daily limit").fill("2");
-      await page.getByRole("button", { name: "Allow a website" }).click();
-      const dialog = page.getByRole("dialog");
-      await dialog.getByLabel("Address of a paid page").fill(seller.url);
-      await dialog.getByLabel("Address of a paid page").press("Enter");
-      await dialog.getByText(seller.origin, { exact: true }).waitFor();
-      await dialog.getByRole("button", { name: "Add to the list" }).click();
+      await page.getByLabel("Website or address").fill(seller.url);
+      await page.getByLabel("Website or address").press("Enter");
+      const found = page.getByRole("group", { name: "What the website asks for" });
+      await found.getByText(seller.origin, { exact: true }).waitFor();
+      await found.getByRole("button", { name: "Add to the list" }).click();
       await page.getByText(`only at ${seller.origin}`).first().waitFor();
       await look("new-agent");
       await page.getByRole("button", { name: "Create agent" }).click();

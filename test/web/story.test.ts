@@ -51,7 +51,7 @@ t.test("the whole story", async (t) => {
   await step("the landing page shows live numbers and leads into the app", async () => {
     await page.getByText("Arc Testnet, block").waitFor();
     await page.getByText(/curl -i http.*\/api\/arc-stats/).waitFor();
-    await page.getByRole("link", { name: "Try it with the demo wallet" }).click();
+    await page.getByRole("link", { name: "Try it now" }).click();
     await page.getByRole("heading", { name: "Sign in to Purser" }).waitFor();
   });
 
@@ -65,6 +65,27 @@ t.test("the whole story", async (t) => {
     await page.getByText("No agents yet").waitFor();
   });
 
+  await step("a template fills the form at once, and its payees come later", async (t) => {
+    let release = (): void => {};
+    const released = new Promise<void>((resolve) => (release = resolve));
+    await page.route("**/api/listings/suggested", async (route) => {
+      await released;
+      await route.continue();
+    });
+    await page.getByRole("link", { name: /^Research agent/ }).click();
+    await page.getByText("Its limit is 2.00 USDC in any 24 hours.").waitFor();
+    t.equal(await page.getByLabel("Name").inputValue(), "Research agent");
+    await page.getByRole("button", { name: "Loading its payees…" }).click({ force: true });
+    t.equal(await page.getByText("Creating…").count(), 0, "nothing is created without them");
+    release();
+    await page.getByRole("button", { name: "Create agent" }).waitFor();
+    const suggested = page.getByRole("group", { name: "Suggested payees" });
+    t.equal(await suggested.getByRole("checkbox").first().isChecked(), true);
+    await page.getByRole("button", { name: /^Start empty/ }).click();
+    await page.getByRole("link", { name: "Agents" }).first().click();
+    await page.getByText("No agents yet").waitFor();
+  });
+
   await step("creating an agent describes its rules and shows the key once", async (t) => {
     await page.getByRole("link", { name: "New agent" }).click();
     await page.getByRole("button", { name: "Create agent" }).click();
@@ -74,10 +95,10 @@ t.test("the whole story", async (t) => {
     await page.getByLabel("Limit per payment").fill("4");
     // One letter in the wrong case, so the checksum is wrong.
     const wrong = PAYEE.address.replace(/[a-f](?=[^a-f]*$)/, (letter) => letter.toUpperCase());
-    await page.getByLabel("Address", { exact: true }).fill(wrong);
+    await page.getByLabel("Website or address").fill(wrong);
     await page.getByRole("button", { name: "Add", exact: true }).click();
     await page.getByText("The checksum does not match").waitFor();
-    await page.getByLabel("Address", { exact: true }).fill(PAYEE.address);
+    await page.getByLabel("Website or address").fill(PAYEE.address);
     await page.getByLabel("Label", { exact: true }).fill("Weather API");
     await page.getByRole("button", { name: "Add", exact: true }).click();
     await page.getByRole("button", { name: "Paste many" }).click();
@@ -415,9 +436,8 @@ t.test("the whole story", async (t) => {
       world.config.fetchPrivateOrigins.push(seller.origin);
       await openAgent();
       await page.getByRole("link", { name: "Rules" }).click();
-      await page.getByRole("button", { name: "Allow a website" }).click();
-      await page.getByLabel("Address of a paid page").fill(seller.url);
-      await page.getByLabel("Address of a paid page").press("Enter");
+      await page.getByLabel("Website or address").fill(seller.url);
+      await page.getByLabel("Website or address").press("Enter");
       await page.getByRole("button", { name: "Add to the list" }).click();
       await page.getByRole("button", { name: "Sign and save changes" }).click();
       await page.getByText("The rules are saved and apply now.").waitFor();

@@ -2,7 +2,7 @@
 import { parseArgs } from "node:util";
 import { type Page, Purser, type QuoteRequest } from "./client.ts";
 import { connect, terminal } from "./connect.ts";
-import { init } from "./init.ts";
+import { init, stopOrResume } from "./init.ts";
 import { ApprovalNeeded, deliveredIn, PurserError } from "./problem.ts";
 import { type Env, readServiceSettings } from "./settings.ts";
 import type { FetchResult, ListingSummary, X402FetchRequest } from "./types.ts";
@@ -82,6 +82,10 @@ export async function main(
     if (values.help || command === undefined) {
       print(values.help ? usageOf(command) : USAGE);
       return values.help ? EXIT.done : EXIT.usage;
+    }
+    if (command === "stop" || command === "resume") {
+      show(await stopOrResume(command, given({ keyFile: values["key-file"] }), env));
+      return EXIT.done;
     }
     if (command === "init" || command === "connect") {
       const done = await setUp(command, rest, values, env);

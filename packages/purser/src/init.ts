@@ -1,4 +1,4 @@
-/** `purser init`: signs in as an owner at a running service, creates an agent and funds it. */
+/** What an owner does from the command line: `purser init` creates an agent and funds it, `stop` and `resume` are for all agents. */
 import { readFileSync } from "node:fs";
 import { OwnerSession } from "./owner.ts";
 import { PurserError } from "./problem.ts";
@@ -26,7 +26,7 @@ const DEFAULTS = { name: "My agent", dailyLimit: "10" };
 
 export async function init(options: InitOptions, env: Env): Promise<object> {
   const { url } = readServiceSettings(env);
-  const local = await read<LocalInfo>(url, "/api/local/info", "demoOwnerPrivateKey");
+  const local = await readLocal(url);
   const owner = new OwnerSession(url, ownerKey(options, local, url));
   const allowlist = options.allow ?? (local ? await demoSellers(url) : []);
   await owner.signIn();
@@ -59,6 +59,28 @@ export async function init(options: InitOptions, env: Env): Promise<object> {
     ],
   };
 }
+
+/** `purser stop` and `purser resume`, with the owner's wallet. */
+export async function stopOrResume(
+  command: "stop" | "resume",
+  options: Pick<InitOptions, "keyFile">,
+  env: Env,
+): Promise<object> {
+  const { url } = readServiceSettings(env);
+  const owner = new OwnerSession(url, ownerKey(options, await readLocal(url), url));
+  await owner.signIn();
+  try {
+    const { address } = owner;
+    if (command === "stop")
+      return { url, owner: address, stopped: await owner.stop(), next: ["purser resume"] };
+    return { url, owner: address, stopped: null, resumedAgents: await owner.resume() };
+  } finally {
+    await owner.signOut().catch(() => undefined);
+  }
+}
+
+const readLocal = (url: string): Promise<LocalInfo | undefined> =>
+  read(url, "/api/local/info", "demoOwnerPrivateKey");
 
 function save(
   env: Env,

@@ -1,5 +1,6 @@
 /**
- * The owner's side of `purser init`: signs in with a wallet (SIWE), and signs an agent's policy (EIP-712).
+ * The owner's side of `purser init`, `stop` and `resume`: signs in with a wallet (SIWE), and signs an agent's policy or the end
+ * of a stop (EIP-712).
  */
 import { isDeepStrictEqual } from "node:util";
 import { getAddress, maxUint256, parseUnits } from "viem";
@@ -45,10 +46,27 @@ export const POLICY_TYPES = {
   ],
 } as const;
 
+/** Fixed here for the same reason. */
+const RESUME_TYPES = {
+  Resume: [
+    { name: "owner", type: "address" },
+    { name: "stoppedAt", type: "uint256" },
+    { name: "nonce", type: "bytes32" },
+    { name: "deadline", type: "uint256" },
+  ],
+} as const;
+
 interface NewAgent {
   name: string;
   dailyLimit: string;
   allowlist: string[];
+}
+
+export interface Stopped {
+  at: string;
+  by: string;
+  /** How many agents the stop paused. */
+  agents: number;
 }
 
 interface CreatedAgent {
@@ -56,9 +74,18 @@ interface CreatedAgent {
   apiKey: string;
 }
 
+type Order = Record<string, unknown>;
+
 interface SignatureRequest extends Problem {
-  order: Record<string, unknown>;
+  order: Order;
   typedData: { domain: { chainId: number | string } };
+}
+
+/** What the owner signs, and the document that was requested; only the values that the service chooses come from its order. */
+interface Signing {
+  types: Record<string, readonly { name: string; type: string }[]>;
+  primaryType: string;
+  wanted: (chosen: Order) => Order;
 }
 
 /** A signed-in owner session; this process has the wallet's private key. */
@@ -105,35 +132,68 @@ export class OwnerSession {
     return this.#call("POST", "/api/auth/logout", "success", {});
   }
 
-  async createAgent(wanted: NewAgent): Promise<CreatedAgent> {
-    try {
-      return await this.#call("POST", "/api/agents", "apiKey", wanted);
-    } catch (error) {
-      if (!(error instanceof PurserError) || error.code !== "owner_signature_required") throw error;
-      const required = error.problem as SignatureRequest;
-      const authorization = {
-        order: required.order,
-        signature: await this.#signPolicy(required, wanted),
-      };
-      return this.#call("POST", "/api/agents", "apiKey", { ...wanted, authorization });
-    }
-  }
-
-  /** Signs only the requested policy: an order from the service that differs is refused. */
-  async #signPolicy({ order, typedData }: SignatureRequest, wanted: NewAgent): Promise<string> {
-    if (
-      !isDeepStrictEqual(order, orderOf(wanted, order)) ||
-      Number(typedData.domain.chainId) !== this.#chainId
-    )
-      throw new Error(
-        `the rules from ${this.#url} for the owner's signature differ from the requested rules`,
-      );
-    return this.#account.signTypedData({
-      domain: { name: "Purser", version: "2", chainId: this.#chainId },
+  createAgent(wanted: NewAgent): Promise<CreatedAgent> {
+    return this.#callSigned("/api/agents", "apiKey", wanted, {
       types: POLICY_TYPES,
       primaryType: "AgentPolicy",
-      message: order as never,
+      wanted: (chosen) => orderOf(wanted, chosen),
     });
+  }
+
+  /** Pauses every agent. Needs no signature. */
+  async stop(): Promise<Stopped> {
+    const { stopped } = await this.#call<{ stopped: Stopped }>(
+      "POST",
+      "/api/owner/stop",
+      "stopped",
+      {},
+    );
+    return stopped;
+  }
+
+  /** Returns how many agents are active again. */
+  async resume(): Promise<number> {
+    const { agents } = await this.#callSigned<{ agents: number }>(
+      "/api/owner/resume",
+      "agents",
+      {},
+      {
+        types: RESUME_TYPES,
+        primaryType: "Resume",
+        wanted: (chosen) => resumeOf(this.address, chosen),
+      },
+    );
+    return agents;
+  }
+
+  /** Signs only what was requested: an order from the service that differs is refused. */
+  async #callSigned<T extends object>(
+    path: string,
+    member: string,
+    body: object,
+    { types, primaryType, wanted }: Signing,
+  ): Promise<T> {
+    try {
+      return await this.#call("POST", path, member, body);
+    } catch (error) {
+      if (!(error instanceof PurserError) || error.code !== "owner_signature_required") throw error;
+      const { order, typedData } = error.problem as SignatureRequest;
+      if (
+        !isDeepStrictEqual(order, wanted(order)) ||
+        Number(typedData.domain.chainId) !== this.#chainId
+      )
+        throw new Error(
+          `the order from ${this.#url} for the owner's signature differs from what was requested`,
+          { cause: error },
+        );
+      const signature = await this.#account.signTypedData({
+        domain: { name: "Purser", version: "2", chainId: this.#chainId },
+        types,
+        primaryType,
+        message: order,
+      });
+      return this.#call("POST", path, member, { ...body, authorization: { order, signature } });
+    }
   }
 
   async #call<T extends object>(
@@ -162,9 +222,8 @@ export class OwnerSession {
  * The first policy of a new agent. The service chooses only the agent's id and wallet, the nonce and the
  * deadline.
  */
-function orderOf({ name, dailyLimit, allowlist }: NewAgent, chosen: Record<string, unknown>) {
-  const { agent, wallet, nonce, deadline } = chosen;
-  const latest = Math.floor(Date.now() / 1_000) + LONGEST_ORDER_SECONDS;
+function orderOf({ name, dailyLimit, allowlist }: NewAgent, chosen: Order): Order {
+  const { agent, wallet } = chosen;
   const terms = { label: "", site: "", dailyLimit: ABSENT, perPaymentLimit: ABSENT };
   return {
     agent: typeof agent === "string" ? agent : "",
@@ -182,6 +241,20 @@ function orderOf({ name, dailyLimit, allowlist }: NewAgent, chosen: Record<strin
       .map((address) => getAddress(address))
       .toSorted((left, right) => (left.toLowerCase() < right.toLowerCase() ? -1 : 1))
       .map((payee) => ({ payee, ...terms, expiresAt: ABSENT })),
+    ...singleUse(chosen),
+  };
+}
+
+/** The end of a stop. The service names the stop that it ends. */
+function resumeOf(owner: string, chosen: Order): Order {
+  const { stoppedAt } = chosen;
+  const isTime = typeof stoppedAt === "string" && /^[0-9]{1,12}$/.test(stoppedAt);
+  return { owner, stoppedAt: isTime ? stoppedAt : "", ...singleUse(chosen) };
+}
+
+function singleUse({ nonce, deadline }: Order): Order {
+  const latest = Math.floor(Date.now() / 1_000) + LONGEST_ORDER_SECONDS;
+  return {
     nonce: typeof nonce === "string" ? nonce : "",
     deadline: Number(deadline) <= latest ? String(deadline) : "",
   };

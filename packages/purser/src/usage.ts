@@ -92,6 +92,18 @@ const COMMANDS: Record<string, Command> = {
       "--save": "store URL and key in your configuration",
     },
   },
+  stop: {
+    usage: ["stop [--key-file FILE]"],
+    about:
+      "Signs in as an owner, pauses all agents at once, and refuses new keys and approvals. Nothing is signed.",
+    options: { "--key-file FILE": "the owner's private key" },
+  },
+  resume: {
+    usage: ["resume [--key-file FILE]"],
+    about:
+      "Signs in as an owner, and signs the end of the stop: the agents that it paused can pay again.",
+    options: { "--key-file FILE": "the owner's private key" },
+  },
   connect: {
     usage: ["connect [CLIENT]... [--oauth] [--print] [--yes] [--name NAME]"],
     about:

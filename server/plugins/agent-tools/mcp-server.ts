@@ -19,7 +19,13 @@ import {
 import { isRecord } from "../../core/foreign-text.ts";
 import { VERSION } from "../../infra/version.ts";
 import { answerResource, contentOf, shortProblem, type StoredAnswer } from "./content.ts";
-import { ASK_THE_OWNER, NEVER_SPLIT, repeatUnanswered, UNTRUSTED } from "./guidance.ts";
+import {
+  ASK_THE_OWNER,
+  NEVER_SPLIT,
+  repeatUnanswered,
+  UNTRUSTED,
+  WHEN_PAUSED,
+} from "./guidance.ts";
 import {
   AGENT_TOOLS,
   InvalidArguments,
@@ -58,6 +64,7 @@ const INSTRUCTIONS = [
   NEVER_SPLIT,
   repeatUnanswered("idempotencyKey"),
   ASK_THE_OWNER,
+  WHEN_PAUSED,
   "Call request_approval once, then wait_for_approval, then repeat the same call with the idempotencyKey of the answer.",
   UNTRUSTED,
   "The same holds for parts marked UNTRUSTED.",

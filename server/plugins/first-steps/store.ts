@@ -1,3 +1,4 @@
+import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import type { FirstSteps } from "../../schemas/first-steps.ts";
 import { secondWalletOf } from "../owners/store.ts";
@@ -9,6 +10,7 @@ interface Found {
   key: boolean;
   paid: boolean;
   notified: boolean;
+  hasSpare: boolean;
 }
 
 export async function readFirstSteps(db: Db, ownerId: string): Promise<FirstSteps> {
@@ -26,12 +28,14 @@ export async function readFirstSteps(db: Db, ownerId: string): Promise<FirstStep
                     WHERE a.owner_id = o.id AND p.counted AND p.status = 'settled') AS paid,
            EXISTS (SELECT 1 FROM push_devices d WHERE d.owner_id = o.id)
              OR EXISTS (SELECT 1 FROM email_addresses e
-                         WHERE e.owner_id = o.id AND e.confirmed_at IS NOT NULL AND e.stopped_at IS NULL) AS notified
+                         WHERE e.owner_id = o.id AND e.confirmed_at IS NOT NULL AND e.stopped_at IS NULL) AS notified,
+           (SELECT count(*) FROM passkeys k WHERE k.owner_id = o.id AND k.status = 'active')
+             >= CASE WHEN o.chain_id = ${PASSKEYS_CHAIN} THEN 2 ELSE 1 END AS "hasSpare"
       FROM owners o WHERE o.id = ${ownerId}`;
   const [found] = rows;
   if (!found) throw new Error("a session without an owner");
-  const { isHidden, agentId, ...steps } = found;
-  const recovery = (await secondWalletOf(db, ownerId)) !== undefined;
+  const { isHidden, agentId, hasSpare, ...steps } = found;
+  const recovery = hasSpare || (await secondWalletOf(db, ownerId)) !== undefined;
   return { isOpen: !isHidden && !steps.paid, agentId, steps: { ...steps, recovery } };
 }
 

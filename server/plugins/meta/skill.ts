@@ -6,6 +6,7 @@ import { ERRORS, type ErrorCode } from "../../errors.ts";
 import {
   ASK_THE_OWNER,
   NEVER_SPLIT,
+  WHEN_PAUSED,
   repeatUnanswered,
   UNTRUSTED,
 } from "../agent-tools/guidance.ts";
@@ -138,6 +139,7 @@ ${ASK_THE_OWNER} To ask, repeat the refused call with \`"requestApproval":true,"
 - A payee with a \`site\` in the allowlist of \`/api/agents/me\` can be paid only by fetching from exactly that origin. With \`"fetch":"sites"\` you may fetch only from those origins, free answers included.
 - After \`site_payee_changed\` (the site names another address than your owner signed), do not pay in another way. Report \`site\`, \`expectedPayee\` and \`seenPayee\` to your owner, and retry after the owner has signed the new address.
 - ${UNTRUSTED}
+- ${WHEN_PAUSED}
 - After \`paid_upstream_failed\` the money is spent and nothing was delivered: report it and do not pay again. \`thirdParty\` is the seller's answer. A POST is sent once.
 
 ## If a call is refused

@@ -69,6 +69,17 @@ export function assertHasPayout({ chainId }: Pick<RequestOwner, "chainId">): voi
   });
 }
 
+/** The time at which the first payout address was named. */
+export async function firstPayoutAt(db: Db, ownerId: string): Promise<Date> {
+  const first = await db.ownerOrder.findFirst({
+    where: { ownerId, kind: "PayoutAddress", usedAt: { not: null } },
+    orderBy: { usedAt: "asc" },
+    select: { usedAt: true },
+  });
+  if (!first?.usedAt) throw new Error("a payout address that no order names");
+  return first.usedAt;
+}
+
 /** The address in force, and the one that waits; undefined before the first. */
 export async function payoutOf(db: Db, owner: Identity): Promise<Payout | undefined> {
   const orders = await payoutOrders(db, owner);

@@ -14,7 +14,7 @@ import {
 import { signsWith } from "../owners/store.ts";
 import type { OwnerCall } from "./call.ts";
 import { offerPasskey, signPasskeys } from "./list.ts";
-import { assertHasPayout, namePayout, payoutOf } from "./payout.ts";
+import { assertHasPayout, firstPayoutAt, namePayout, payoutOf } from "./payout.ts";
 import { depsOf, optionsFor } from "./sign-in-routes.ts";
 import { lastVersion, passkeysOf } from "./store.ts";
 import { creationOptions } from "./webauthn.ts";
@@ -163,9 +163,15 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
 
   async function viewPayout(owner: FastifyRequest["owner"]) {
     const payout = await payoutOf(app.prisma, owner);
-    const { address, next } = payout ?? { address: null, next: null };
+    if (!payout) return { address: null, since: null, next: null };
+    const { address, sinceSeconds, next } = payout;
+    const since =
+      sinceSeconds === undefined
+        ? await firstPayoutAt(app.prisma, owner.id)
+        : new Date(Number(sinceSeconds) * 1000);
     return {
-      address: address && getAddress(address),
+      address: getAddress(address),
+      since: since.toISOString(),
       next: next && {
         address: getAddress(next.address),
         from: new Date(Number(next.fromSeconds) * 1000).toISOString(),

@@ -1,5 +1,6 @@
 import { getAddress, zeroAddress, type Address, type Hex } from "viem";
 import type { SecondWalletOrder } from "../../core/orders.ts";
+import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
 import type { Static } from "typebox";
 import type { SecondBody } from "../../schemas/recovery.ts";
@@ -47,6 +48,13 @@ export async function nameSecond(
       "validation_failed",
       "body.address",
       "is the zero address: send null to remove the recovery wallet",
+    );
+  // It signs in to its own account only, so it could not act for another owner.
+  if (body.chainId === PASSKEYS_CHAIN)
+    throw refuseField(
+      "validation_failed",
+      "body.chainId",
+      "is of an account with passkeys: a recovery wallet must be a wallet",
     );
   const { authorization } = body;
   const wallet = { address: second, chainId: body.address === null ? 0 : (body.chainId ?? 0) };

@@ -17,6 +17,7 @@ import { keys } from "../lib/query-keys.ts";
 import type { Agent, FirstSteps as FirstStepsWire } from "../lib/wire.ts";
 import { useInfo } from "../shared/info.ts";
 import { useIsRecovery } from "../shared/session/OwnerOnly.tsx";
+import { hasWallet, useOwner } from "../shared/session/session-context.ts";
 
 /** What is left until the first paid call. The server decides whether it is shown. */
 export function FirstSteps({ agentId }: { agentId?: string }): ReactNode {
@@ -61,6 +62,7 @@ export function FirstSteps({ agentId }: { agentId?: string }): ReactNode {
 function StepsOf({ agentId, done }: { agentId: string; done: FirstStepsWire["steps"] }): ReactNode {
   const query = useQuery(agentQuery(agentId));
   const { data: agent } = query;
+  const isWalletOwner = hasWallet(useOwner());
   if (!agent)
     return query.error && <ErrorNotice title="The agent could not be loaded" error={query.error} />;
   const isFunded = agent.balance === null ? done.funded : atomic(agent.balance) > 0n;
@@ -93,11 +95,11 @@ function StepsOf({ agentId, done }: { agentId: string; done: FirstStepsWire["ste
           ),
         },
         {
-          title: "Name a recovery wallet",
+          title: isWalletOwner
+            ? "Name a recovery wallet or add a passkey"
+            : "Add a second passkey or a recovery wallet",
           isDone: done.recovery,
-          action: !done.recovery && (
-            <To page="/settings">Choose a wallet that can stop your agents</To>
-          ),
+          action: !done.recovery && <To page="/settings">Choose how you get back in</To>,
         },
       ]}
     />

@@ -134,7 +134,7 @@ export const invalidate = {
   /** Its own query would return "not found" now, on a screen that is about to be left. */
   afterListingRemoved: () => refetch(["listings"]),
   afterSessionEnded: () => refetch(["sessions", "audit-chain"]),
-  afterPasskeys: () => refetch(["passkeys", "sessions", "audit-chain"]),
+  afterPasskeys: () => refetch(["passkeys", "sessions", "audit-chain", "first-steps"]),
   afterPayout: () => refetch(["payout", "audit-chain"]),
   afterRecovery: () => refetch(["recovery", "audit-chain", "first-steps"]),
   /** The agents belong to another owner now. */

@@ -6,7 +6,6 @@ import { PageHeader } from "../../components/PageHeader.tsx";
 import { KeyReveal } from "../../features/keys/KeyReveal.tsx";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
 import { useSuggestedPayees } from "../../features/marketplace/suggested.ts";
-import { AllowSite } from "../../features/rules/AllowSite.tsx";
 import { CreateAgent } from "../../features/rules/CreateAgent.tsx";
 import type { CreatedAgent } from "../../lib/wire.ts";
 import { useNetwork } from "../../shared/info.ts";
@@ -35,12 +34,7 @@ export default function NewAgentScreen(): ReactNode {
               globalThis.scrollTo(0, 0);
             }}
             suggested={suggested}
-            picker={(add, has) => (
-              <>
-                <AllowSite onPick={add} />
-                <PickSeller onPick={add} has={has} />
-              </>
-            )}
+            picker={(add, has) => <PickSeller onPick={add} has={has} />}
           />
         </OwnerOnly>
       </>

@@ -1,7 +1,6 @@
 import type { ReactNode } from "react";
 import { reloadAgent } from "../../features/agents/api.ts";
 import { PickSeller } from "../../features/marketplace/PickSeller.tsx";
-import { AllowSite } from "../../features/rules/AllowSite.tsx";
 import { EditRules } from "../../features/rules/EditRules.tsx";
 import { useAgent } from "./agent.tsx";
 
@@ -12,12 +11,7 @@ export default function AgentRulesScreen(): ReactNode {
       key={agent.id}
       agent={agent}
       reload={() => reloadAgent(agent.id)}
-      picker={(add, has) => (
-        <>
-          <AllowSite agentId={agent.id} onPick={add} />
-          <PickSeller onPick={add} has={has} />
-        </>
-      )}
+      picker={(add, has) => <PickSeller onPick={add} has={has} />}
     />
   );
 }

@@ -12,7 +12,7 @@ import { agentsQuery } from "../../features/agents/api.ts";
 import { ArchivedAgents } from "../../features/agents/ArchivedAgents.tsx";
 import { GasLine } from "../../features/agents/GasLine.tsx";
 import { LedgerLine } from "../../features/agents/LedgerLine.tsx";
-import { AskFor } from "../../features/passkeys/AskFor.tsx";
+import { AskFor } from "../AskFor.tsx";
 import { Totals } from "../../features/agents/Totals.tsx";
 import { TemplateLinks } from "../../features/rules/TemplateChoice.tsx";
 import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";

@@ -39,9 +39,7 @@ export default function LandingScreen(): ReactNode {
             </p>
             <div className={styles.actions}>
               <Button component={Link} to="/agents" variant="filled" size="lg">
-                {info?.localWorld === true
-                  ? "Try it with the demo wallet"
-                  : "Sign in with a passkey or a wallet"}
+                {info?.localWorld === true ? "Try it now" : "Sign in with a passkey or a wallet"}
               </Button>
               <Button component="a" href="/docs/" size="lg">
                 Read the documentation

@@ -4,7 +4,7 @@ import { Link } from "react-router";
 import { Section } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { AuditChain } from "../../features/audit/AuditChain.tsx";
-import { AskFor } from "../../features/passkeys/AskFor.tsx";
+import { AskFor } from "../AskFor.tsx";
 import { PayoutAddress } from "../../features/passkeys/PayoutAddress.tsx";
 import { WaysToSignIn } from "../../features/passkeys/WaysToSignIn.tsx";
 import { Recovery } from "../../features/recovery/Recovery.tsx";

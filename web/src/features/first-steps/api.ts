@@ -6,8 +6,8 @@ import type { FirstSteps } from "../../lib/wire.ts";
 export const firstStepsQuery = queryOptions({
   queryKey: keys.firstSteps,
   queryFn: ({ signal }) => api.get<FirstSteps>("/api/owner/first-steps", { signal }),
-  // They do not open again, so an owner who has paid asks once.
-  enabled: ({ state }) => state.data?.isOpen !== false,
+  // They do not open again, so an owner who has paid and has a way back asks once.
+  enabled: ({ state: { data } }) => data?.isOpen !== false || !data.steps.recovery,
 });
 
 export const hideFirstSteps = (): Promise<FirstSteps> => api.post("/api/owner/first-steps/hide");

@@ -26,7 +26,7 @@ export function FundFromWallet(props: FundProps): ReactNode {
     return (
       <Stack gap="sm">
         <p>Connect your wallet.</p>
-        <WalletPicker isMoneyNeeded />
+        <WalletPicker withoutPasskey />
       </Stack>
     );
   }

@@ -1,4 +1,4 @@
-import { Group, Stack, TextInput } from "@mantine/core";
+import { Group, Stack, Text, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Address } from "../../components/Address.tsx";
@@ -16,7 +16,7 @@ import { useNamePayout } from "./use-passkeys.ts";
 /** Where an owner without a wallet withdraws to. */
 export function PayoutAddress(): ReactNode {
   const payout = useQuery(payoutQuery);
-  const { address, next } = payout.data ?? { address: null, next: null };
+  const { address, since, next } = payout.data ?? { address: null, since: null, next: null };
   return (
     <Section
       title="Payout address"
@@ -31,6 +31,11 @@ export function PayoutAddress(): ReactNode {
           <Skeleton shape="row" count={1} />
         </QueryStatus>
         {address !== null && <Address value={address} full />}
+        {since !== null && (
+          <Text c="dimmed" size="sm">
+            In force since {formatDateTime(since)}.
+          </Text>
+        )}
         {next !== null && (
           <Note color="yellow">
             <p>

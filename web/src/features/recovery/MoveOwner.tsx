@@ -2,11 +2,13 @@ import { Group, Stack } from "@mantine/core";
 import type { ReactNode } from "react";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { MutationButton } from "../../components/PendingButton.tsx";
+import { hasWallet, useOwner } from "../../shared/session/session-context.ts";
 import { useMove } from "./use-recovery.ts";
 
 /** Both wallets sign, one after the other; nothing changes before the second signature. */
 export function MoveOwner({ owner, second }: { owner: string; second: string }): ReactNode {
   const move = useMove(owner, second);
+  const isWalletOwner = hasWallet(useOwner());
   return (
     <Stack gap="sm">
       <h3>Make the recovery wallet the owner</h3>
@@ -23,7 +25,9 @@ export function MoveOwner({ owner, second }: { owner: string; second: string }):
           mutation={move}
           pending="Waiting for both signatures…"
         >
-          Sign with both wallets and move
+          {isWalletOwner
+            ? "Sign with both wallets and move"
+            : "Sign with passkey and wallet, and move"}
         </MutationButton>
       </Group>
     </Stack>

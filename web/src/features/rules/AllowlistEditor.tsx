@@ -16,6 +16,8 @@ interface AllowlistEditorProps {
   onChange: (value: AllowlistDraft[]) => void;
   picker?: PayeePicker;
   suggested?: readonly SuggestedPayee[];
+  /** None while it is created. */
+  agentId?: string;
 }
 
 /** Lets the user choose payees from elsewhere, such as the marketplace. */
@@ -25,7 +27,7 @@ export type PayeePicker = (
 ) => ReactNode;
 
 export function AllowlistEditor(props: AllowlistEditorProps): ReactNode {
-  const { value, onChange, picker, suggested = [] } = props;
+  const { value, onChange, picker, suggested = [], agentId } = props;
   const [isPasting, pasting] = useDisclosure();
   const isListed = (wanted: { address: string; site?: string }): boolean =>
     value.some((entry) => isSamePayee(entry, wanted));
@@ -60,7 +62,7 @@ export function AllowlistEditor(props: AllowlistEditorProps): ReactNode {
       )}
       <OwnerOnly>
         <SuggestedPayees suggested={suggested} value={value} onChange={onChange} />
-        <AddPayee has={has} onAdd={add} />
+        <AddPayee agentId={agentId} has={has} onAdd={add} />
         <Group>
           <Button size="xs" onClick={pasting.open}>
             Paste many

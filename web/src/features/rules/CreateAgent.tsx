@@ -17,7 +17,14 @@ import styles from "./CreateAgent.module.css";
 import { checkRules, completeRules, creationOf, type RulesDraft, describeRules } from "./rules.ts";
 import { RulesFields } from "./RulesFields.tsx";
 import { TemplateChoice } from "./TemplateChoice.tsx";
-import { fill, type SuggestedPayee, type Template, templateIn, TEMPLATES } from "./templates.ts";
+import {
+  fill,
+  type SuggestedPayee,
+  type Template,
+  templateIn,
+  TEMPLATES,
+  tickSellers,
+} from "./templates.ts";
 
 export function CreateAgent({
   onCreated,
@@ -32,6 +39,8 @@ export function CreateAgent({
   const [typed, setDraft, drop] = useDraft<RulesDraft>(`new-agent-${useOwner().address}`);
   const draft = completeRules(typed);
   const [isTried, setTried] = useState(false);
+  /** A template whose settings are in the form, and whose sellers are not ticked yet. */
+  const [chosen, setChosen] = useState<{ template: Template | undefined }>();
   const network = useNetwork()?.id ?? "";
   const errors = checkRules(draft, serverNowMs());
   const hasErrors = Object.keys(errors).length > 0;
@@ -39,9 +48,16 @@ export function CreateAgent({
   const choose = (template: Template | undefined): void => {
     setTried(false);
     setDraft(fill(draft, template, suggested ?? []));
+    setChosen(suggested ? undefined : { template });
   };
-  const isReady = suggested !== undefined;
-  useWantedTemplate(isReady, choose);
+  useWantedTemplate(choose);
+  useEffect(() => {
+    if (!chosen || !suggested) return;
+    setDraft(tickSellers(draft, chosen.template, suggested));
+    setChosen(undefined);
+    // Once for a choice, and not when the form changes.
+    // oxlint-disable-next-line react/exhaustive-deps
+  }, [chosen, suggested]);
 
   const create = useMutation({
     mutationFn: () => createAgent(creationOf(draft), network),
@@ -63,7 +79,7 @@ export function CreateAgent({
           "form [aria-invalid=true], form input:placeholder-shown[required]",
         )
         ?.focus();
-    else if (!create.isPending) create.mutate();
+    else if (!create.isPending && !chosen) create.mutate();
   };
 
   return (
@@ -79,7 +95,7 @@ export function CreateAgent({
             title="Start with a template"
             hint="It fills the form. You can change every value, and nothing is signed that you do not see here."
           >
-            <TemplateChoice shown={templateIn(draft)} isReady={isReady} onChoose={choose} />
+            <TemplateChoice shown={templateIn(draft)} onChoose={choose} />
           </Section>
         }
       />
@@ -93,7 +109,9 @@ export function CreateAgent({
               variant="filled"
               size="lg"
               fullWidth
-              pending={create.isPending && "Creating…"}
+              pending={
+                create.isPending ? "Creating…" : chosen !== undefined && "Loading its payees…"
+              }
             >
               Create agent
             </PendingButton>
@@ -108,14 +126,11 @@ export function CreateAgent({
 }
 
 /** The template that a link named, once: later changes stay after a reload. */
-function useWantedTemplate(
-  isReady: boolean,
-  choose: (template: Template | undefined) => void,
-): void {
+function useWantedTemplate(choose: (template: Template | undefined) => void): void {
   const [search, setSearch] = useSearchParams();
   const wanted = search.get("template");
   useEffect(() => {
-    if (wanted === null || !isReady) return;
+    if (wanted === null) return;
     const found = TEMPLATES.find(({ id }) => id === wanted);
     if (found) choose(found);
     setSearch(
@@ -127,7 +142,7 @@ function useWantedTemplate(
     );
     // Only the link decides when; the form as it is then is what the template fills.
     // oxlint-disable-next-line react/exhaustive-deps
-  }, [wanted, isReady]);
+  }, [wanted]);
 }
 
 function Story({ sentences }: { sentences: string[] }): ReactNode {

@@ -84,6 +84,7 @@ export function EditRules({ agent, reload, picker }: EditRulesProps): ReactNode 
           setEdited({ base, draft: next });
         }}
         picker={picker}
+        agentId={agent.id}
       />
       {(changes.length > 0 || isBroken || save.error !== null) && (
         <SaveRules

@@ -19,11 +19,13 @@ interface RulesFieldsProps {
   picker?: PayeePicker;
   suggested?: readonly SuggestedPayee[];
   above?: ReactNode;
+  /** None while it is created. */
+  agentId?: string;
 }
 
 /** The same fields for creating and for editing an agent. */
 export function RulesFields(props: RulesFieldsProps): ReactNode {
-  const { draft, errors, onChange, picker, suggested, above } = props;
+  const { draft, errors, onChange, picker, suggested, above, agentId } = props;
   const set = (change: Partial<RulesDraft>): void => {
     onChange({ ...draft, ...change });
   };
@@ -68,6 +70,7 @@ export function RulesFields(props: RulesFieldsProps): ReactNode {
           }}
           picker={picker}
           suggested={suggested}
+          agentId={agentId}
         />
       </Section>
     </Stack>

@@ -6,13 +6,11 @@ import styles from "./Templates.module.css";
 interface TemplateChoiceProps {
   /** What the form shows: a template, nothing, or values of its own (`null`). */
   shown: Template | "empty" | null;
-  /** Whether the suggested payees are known, which some templates tick. */
-  isReady: boolean;
   onChoose: (template: Template | undefined) => void;
 }
 
 /** Each press fills the form. */
-export const TemplateChoice = ({ shown, isReady, onChoose }: TemplateChoiceProps): ReactNode => (
+export const TemplateChoice = ({ shown, onChoose }: TemplateChoiceProps): ReactNode => (
   <ul className={styles.list} aria-label="Templates">
     {TEMPLATES.map((template) => (
       <li key={template.id}>
@@ -20,7 +18,6 @@ export const TemplateChoice = ({ shown, isReady, onChoose }: TemplateChoiceProps
           type="button"
           className={styles.card}
           aria-pressed={shown === template}
-          disabled={!isReady}
           onClick={() => {
             onChoose(template);
           }}
@@ -34,7 +31,6 @@ export const TemplateChoice = ({ shown, isReady, onChoose }: TemplateChoiceProps
         type="button"
         className={styles.card}
         aria-pressed={shown === "empty"}
-        disabled={!isReady}
         onClick={() => {
           onChoose(undefined);
         }}

@@ -89,8 +89,8 @@ const isAsAdded = (entry: AllowlistDraft, own: AllowlistDraft): boolean =>
   entry.label === own.label &&
   entry.perPaymentLimit === own.perPaymentLimit;
 
-/** Fills the settings. A name that was typed and payees that were chosen stay. */
-export function fill(
+/** Ticks the sellers of this service, or takes back what another template ticked. Payees that were chosen stay. */
+export function tickSellers(
   draft: RulesDraft,
   template: Template | undefined,
   suggested: readonly SuggestedPayee[],
@@ -98,10 +98,23 @@ export function fill(
   const own = suggested.filter(({ isOwn }) => isOwn).map(entryOf);
   const chosen = draft.allowlist.filter((entry) => !own.some((one) => isAsAdded(entry, one)));
   const missing = own.filter((one) => !chosen.some((entry) => isSamePayee(entry, one)));
-  const name = draft.name.trim();
   return {
-    ...valuesOf(template),
-    name: name === "" || isTemplateName(name) ? (template?.name ?? "") : draft.name,
+    ...draft,
     allowlist: template?.withOwnSellers === true ? [...missing, ...chosen] : chosen,
   };
+}
+
+/** Fills the settings. A name that was typed and payees that were chosen stay. */
+export function fill(
+  draft: RulesDraft,
+  template: Template | undefined,
+  suggested: readonly SuggestedPayee[],
+): RulesDraft {
+  const name = draft.name.trim();
+  const filled = {
+    ...valuesOf(template),
+    name: name === "" || isTemplateName(name) ? (template?.name ?? "") : draft.name,
+    allowlist: draft.allowlist,
+  };
+  return tickSellers(filled, template, suggested);
 }

@@ -4,10 +4,18 @@ import { Address } from "../../components/Address.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note } from "../../components/Layout.tsx";
 import { PendingButton } from "../../components/PendingButton.tsx";
-import { disconnect, isOnChain, reconnect, useConnection } from "../../lib/wallet/connection.ts";
+import { isSameAddress } from "../../lib/address.ts";
+import {
+  connect,
+  disconnect,
+  isOnChain,
+  reconnect,
+  useConnection,
+} from "../../lib/wallet/connection.ts";
 import type { NetworkInfo } from "../../lib/wire.ts";
 import { hasWallet, useOwner, walletOf } from "../../shared/session/session-context.ts";
 import { ChainHelp } from "../../shared/wallet/ChainHelp.tsx";
+import { useOwnPasskey } from "../../shared/wallet/use-wallets.ts";
 import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
 import type { Withdrawal, WithdrawalState } from "./use-withdrawal.ts";
 
@@ -28,12 +36,17 @@ export function SignOrder({ network, withdrawal, state }: SignOrderProps): React
   useEffect(() => {
     if (isWithPasskey) void reconnect(owner.address);
   }, [isWithPasskey, owner.address]);
+  const { to } = state.prepared.order;
+  // Custody refuses a passkey's signature for any other target.
+  const withoutPasskey = hasWallet(owner) && !isSameAddress(to, owner.address);
+  const passkey = useOwnPasskey(!withoutPasskey);
   const back = (
     <Button disabled={state.step === "signing"} onClick={withdrawal.reset}>
       Back
     </Button>
   );
-  if (!connection) {
+  const isPasskey = connection?.wallet.kind === "passkey";
+  if (!connection || (isPasskey && withoutPasskey)) {
     return (
       <Stack gap="sm">
         <p>
@@ -46,12 +59,11 @@ export function SignOrder({ network, withdrawal, state }: SignOrderProps): React
             "Sign this order with your passkey."
           )}
         </p>
-        <WalletPicker expected={signer} />
+        <WalletPicker expected={signer} withoutPasskey={withoutPasskey} />
         <Group>{back}</Group>
       </Stack>
     );
   }
-  const isPasskey = connection.wallet.kind === "passkey";
   if (network && !isOnChain(connection, network.chainId))
     return (
       <ChainHelp connection={connection} network={network}>
@@ -88,6 +100,17 @@ export function SignOrder({ network, withdrawal, state }: SignOrderProps): React
         {isPasskey && hasWallet(owner) && (
           <Button variant="subtle" disabled={state.step === "signing"} onClick={disconnect}>
             Use the wallet instead
+          </Button>
+        )}
+        {!isPasskey && passkey && (
+          <Button
+            variant="subtle"
+            disabled={state.step === "signing"}
+            onClick={() =>
+              void connect(passkey, signer).then((by) => withdrawal.sign(by, state.prepared))
+            }
+          >
+            Use a passkey instead
           </Button>
         )}
       </Group>

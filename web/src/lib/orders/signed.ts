@@ -157,6 +157,9 @@ function awaitPress(
 async function sign(attempt: SigningAttempt): Promise<string> {
   const { request, signer, typedData } = attempt;
   let mayOpen = attempt.notice === undefined;
+  // A passkey signs for one account, and is found again without a window.
+  if (isPasskeyConnected() && !isSameAddress(currentConnection()?.address, signer.address))
+    disconnect();
   if (mayOpen) await reconnect(signer.address);
   // Without a window that shows the order, the dialog shows it and waits for a press, unless the screen showed the changes.
   const opened = currentConnection();
@@ -182,7 +185,10 @@ async function sign(attempt: SigningAttempt): Promise<string> {
     const cancelled = awaitPress(attempt, "wallet", onShown);
     try {
       if (showsOrders(connection.wallet)) await Promise.race([shown, cancelled]);
-      return String(await Promise.race([signTypedData(connection, typedData), cancelled]));
+      const signature = await Promise.race([signTypedData(connection, typedData), cancelled]);
+      if (signature !== undefined) return signature;
+      // The dialog has connected another way to sign.
+      mayOpen = true;
     } catch (error) {
       if (error instanceof NotSigned) throw error;
       attempt.notice = isRejection(error) ? "declined" : { error: walletError(error) };

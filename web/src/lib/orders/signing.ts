@@ -57,7 +57,7 @@ export interface Signing {
   /** What the wallet signs. */
   typedData: TypedData;
   signer: Signer;
-  /** Signs; or after a lost response, sends the signed order again. */
+  /** Signs with what is connected now; or after a lost response, sends the signed order again. */
   awaitPress: () => void;
   /** The dialog calls it when it is on screen; the wallet opens after that. */
   onShown: () => void;

@@ -48,7 +48,7 @@ export function SignIn({
           }}
         />
       )}
-      {connection ? (
+      {connection && connection.wallet.kind !== "passkey" ? (
         <SignStep
           connection={connection}
           network={network}
@@ -56,7 +56,7 @@ export function SignIn({
           secondOf={secondOf}
         />
       ) : (
-        <WalletPicker />
+        <WalletPicker withoutPasskey />
       )}
       <Group>
         <Button

@@ -7,10 +7,11 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note } from "../../components/Layout.tsx";
 import { isSameAddress, shortAddress } from "../../lib/address.ts";
 import type { Notice, Signer, Signing } from "../../lib/orders/signing.ts";
-import { disconnect, isOnChain, useConnection } from "../../lib/wallet/connection.ts";
+import { connect, disconnect, isOnChain, useConnection } from "../../lib/wallet/connection.ts";
 import { useNetworkOfChain } from "../info.ts";
 import { hasWallet, useSession } from "../session/session-context.ts";
 import { ChainHelp } from "../wallet/ChainHelp.tsx";
+import { useOwnPasskey } from "../wallet/use-wallets.ts";
 import { WalletPicker } from "../wallet/WalletPicker.tsx";
 import { ToSign } from "./ToSign.tsx";
 
@@ -52,7 +53,10 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
             {request.effect ?? "Signing is free and moves no money."}
           </Text>
         </p>
-        <Group justify="flex-end">{back}</Group>
+        <Group justify="flex-end">
+          <PasskeyButton signing={signing} />
+          {back}
+        </Group>
       </Stack>
     );
   if (notice === "lost")
@@ -91,7 +95,10 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
         </Note>
         <Group justify="flex-end">
           {back}
-          <Button onClick={disconnect}>{isOwnPasskey ? "Continue" : "Other wallet"}</Button>
+          {!(isOwnPasskey && !hasWallet(session)) && (
+            <Button onClick={disconnect}>Other wallet</Button>
+          )}
+          <PasskeyButton signing={signing} isMain={isOwnPasskey} />
         </Group>
       </Stack>
     );
@@ -101,6 +108,7 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
         <Button size="xs" onClick={cancel}>
           Cancel
         </Button>
+        <PasskeyButton signing={signing} />
       </ChainHelp>
     );
   return (
@@ -110,11 +118,36 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
           Use the wallet instead
         </Button>
       )}
+      <PasskeyButton signing={signing} />
       {back}
       <Button variant="filled" data-autofocus onClick={awaitPress}>
         {notice === undefined ? "Sign" : "Sign again"}
       </Button>
     </Group>
+  );
+}
+
+/** Signs with a passkey of this account, in place of the connected wallet. */
+function PasskeyButton({
+  signing: { signer, awaitPress },
+  isMain = false,
+}: {
+  signing: Signing;
+  isMain?: boolean;
+}): ReactNode {
+  const owner = useSession().session?.address;
+  const connection = useConnection();
+  const passkey = useOwnPasskey();
+  const isOwner = isSameAddress(signer.address, owner);
+  if (!passkey || !isOwner || connection?.wallet.kind === "passkey") return null;
+  const sign = async (): Promise<void> => {
+    await connect(passkey, signer.address);
+    awaitPress();
+  };
+  return (
+    <Button variant={isMain ? "filled" : "subtle"} onClick={() => void sign()}>
+      {isMain ? "Sign with your passkey" : "Use a passkey instead"}
+    </Button>
   );
 }
 

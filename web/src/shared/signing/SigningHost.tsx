@@ -3,7 +3,7 @@ import { useSigning } from "../../lib/orders/signing.ts";
 import { loadPart } from "../../lib/reachable.ts";
 import { setKnownWallets, useConnection } from "../../lib/wallet/connection.ts";
 import { showsOrders } from "../../lib/wallet/provider.ts";
-import { useWallets } from "../wallet/use-wallets.ts";
+import { useKnownWallets } from "../wallet/use-wallets.ts";
 
 const SigningDialog = lazy(() => loadPart(() => import("./SigningDialog.tsx")));
 
@@ -11,7 +11,7 @@ const SigningDialog = lazy(() => loadPart(() => import("./SigningDialog.tsx")));
 export function SigningHost(): ReactNode {
   const signing = useSigning();
   const connection = useConnection();
-  const wallets = useWallets();
+  const wallets = useKnownWallets();
   useEffect(() => {
     setKnownWallets(wallets);
   }, [wallets]);

@@ -13,7 +13,7 @@ const NOTES = {
   demo: "Built in, for local testing only",
   announced: "Browser extension",
   injected: "Found in this browser",
-  passkey: "The way you signed in",
+  passkey: "Signs for your account",
 } as const;
 
 const PICTURES: Partial<Record<Wallet["kind"], ReactNode>> = {
@@ -25,17 +25,16 @@ interface WalletPickerProps {
   onConnected?: () => void;
   /** The only accepted account. */
   expected?: string;
-  /** Only wallets with an account on the chain: a passkey has no money. */
-  isMoneyNeeded?: boolean;
+  /** Only wallets with an account on the chain, which have money and sign messages. */
+  withoutPasskey?: boolean;
 }
 
 export function WalletPicker({
   onConnected,
   expected,
-  isMoneyNeeded = false,
+  withoutPasskey = false,
 }: WalletPickerProps): ReactNode {
-  const all = useWallets();
-  const wallets = isMoneyNeeded ? all.filter(({ kind }) => kind !== "passkey") : all;
+  const wallets = useWallets({ withoutPasskey });
   const root = useRef<HTMLDivElement>(null);
   const [pendingId, setPendingId] = useState<string>();
   const [problem, setProblem] = useState<{ declined: true } | { error: Error }>();

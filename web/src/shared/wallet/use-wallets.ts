@@ -1,21 +1,47 @@
+import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { queryClient } from "../../lib/query-client.ts";
 import { useInstalledWallets } from "../../lib/wallet/discovery.ts";
 import type { Wallet } from "../../lib/wallet/provider.ts";
+import { passkeyObstacle } from "../../lib/webauthn.ts";
 import { localInfoQuery, useInfo } from "../info.ts";
+import { passkeysQuery } from "../session/api.ts";
 import { useSession } from "../session/session-context.ts";
 
-/**
- * The available wallets: the passkey of a user who signed in with one, the demo wallet of a local service, then the browser's.
- */
-export function useWallets(): readonly Wallet[] {
+/** All that may sign. The passkey is first for a user who signed in with one, and last for the owner's wallet. */
+export function useWallets({ withoutPasskey = false } = {}): readonly Wallet[] {
   const wallets = useRealWallets();
-  const domain = useInfo()?.passkeys?.domain;
-  const { session } = useSession();
-  const address = session?.signedInWith === "passkey" ? session.address : undefined;
+  const isFirst = useSession().session?.signedInWith === "passkey";
+  const passkey = useOwnPasskey(!withoutPasskey);
   return useMemo(() => {
-    if (address === undefined || domain === undefined) return wallets;
-    const passkey: Wallet = {
+    if (!passkey) return wallets;
+    return isFirst ? [passkey, ...wallets] : [...wallets, passkey];
+  }, [isFirst, passkey, wallets]);
+}
+
+/** Those that may be found without a press: a passkey only for a user who signed in with one. */
+export function useKnownWallets(): readonly Wallet[] {
+  const wallets = useRealWallets();
+  const passkey = useOwnPasskey(useSession().session?.signedInWith === "passkey");
+  return useMemo(() => (passkey ? [passkey, ...wallets] : wallets), [passkey, wallets]);
+}
+
+/** The passkeys that sign for this account, as one wallet. Undefined if there are none here. */
+export function useOwnPasskey(isWanted = true): Wallet | undefined {
+  const info = useInfo();
+  const { session } = useSession();
+  const domain = info?.passkeys?.domain;
+  const isOwner = isWanted && session?.second === null;
+  const isBeside = isOwner && session.signedInWith === "wallet" && info && !passkeyObstacle(info);
+  const listed = useQuery({ ...passkeysQuery, enabled: isBeside === true }).data?.passkeys ?? [];
+  const mayUse =
+    isOwner &&
+    (session.signedInWith === "passkey" ||
+      (isBeside === true && listed.some(({ status }) => status === "active")));
+  const address = mayUse ? session.address : undefined;
+  return useMemo(() => {
+    if (address === undefined || domain === undefined) return undefined;
+    return {
       id: "purser-passkey",
       name: "Passkey",
       icon: undefined,
@@ -25,8 +51,7 @@ export function useWallets(): readonly Wallet[] {
         return passkeyProvider({ address }, domain);
       },
     };
-    return [passkey, ...wallets];
-  }, [address, domain, wallets]);
+  }, [address, domain]);
 }
 
 /** Those with an account on the chain. */

@@ -2,10 +2,11 @@ import { Button, Group } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Link } from "react-router";
-import { Note } from "../../components/Layout.tsx";
-import { passkeysQuery, payoutQuery, recoveryQuery } from "../../shared/session/api.ts";
-import { useIsRecovery } from "../../shared/session/OwnerOnly.tsx";
-import { hasWallet, useOwner } from "../../shared/session/session-context.ts";
+import { Note } from "../components/Layout.tsx";
+import { firstStepsQuery } from "../features/first-steps/api.ts";
+import { passkeysQuery, payoutQuery, recoveryQuery } from "../shared/session/api.ts";
+import { useIsRecovery } from "../shared/session/OwnerOnly.tsx";
+import { hasWallet, useOwner } from "../shared/session/session-context.ts";
 
 const ASKED = {
   spare: {
@@ -16,39 +17,54 @@ const ASKED = {
     why: "Without a payout address you cannot withdraw.",
     what: "Name a payout address",
   },
+  wayBack: {
+    why: "If you lose your wallet, nobody can sign in its place.",
+    what: "Name a recovery wallet or add a passkey",
+  },
 } as const;
 type Asked = keyof typeof ASKED;
 
-/**
- * What an owner without a wallet has not done yet. `place`: in the settings they stay until they are done, elsewhere they can be
- * dismissed on this device.
- */
-export function AskFor({ place }: { place: "settings" | "elsewhere" }): ReactNode {
-  const session = useOwner();
-  const isRecovery = useIsRecovery();
-  return hasWallet(session) || isRecovery ? null : (
-    <Missing owner={session.address} canDismiss={place === "elsewhere"} />
-  );
+interface AskForProps {
+  /** In the settings they stay until they are done, elsewhere they can be dismissed on this device. */
+  place: "settings" | "elsewhere";
 }
 
-function Missing({ owner, canDismiss }: { owner: string; canDismiss: boolean }): ReactNode {
+/** What an owner has not done yet, and needs when a device or a wallet is lost. */
+export function AskFor({ place }: AskForProps): ReactNode {
+  const session = useOwner();
+  if (useIsRecovery()) return null;
+  return hasWallet(session) ? <OfWallet place={place} /> : <OfPasskeys place={place} />;
+}
+
+function OfPasskeys({ place }: AskForProps): ReactNode {
   const passkeys = useQuery(passkeysQuery).data;
   const payout = useQuery(payoutQuery).data;
   const recovery = useQuery(recoveryQuery).data;
-  const [dismissed, setDismissed] = useState(() => recall(owner));
   if (!passkeys || !payout || !recovery) return null;
   const active = passkeys.passkeys.filter(({ status }) => status === "active");
-  const isMissing: Record<Asked, boolean> = {
-    spare: active.length < 2 && recovery.second === null,
-    payout: payout.address === null && payout.next === null,
-  };
+  const missing: Asked[] = [];
+  if (active.length < 2 && recovery.second === null) missing.push("spare");
+  if (payout.address === null && payout.next === null) missing.push("payout");
+  return <Missing missing={missing} place={place} />;
+}
+
+/** The first steps name it until the first paid call; after that it is asked for here. */
+function OfWallet({ place }: AskForProps): ReactNode {
+  const steps = useQuery(firstStepsQuery).data?.steps;
+  return <Missing missing={steps?.paid && !steps.recovery ? ["wayBack"] : []} place={place} />;
+}
+
+function Missing({ missing, place }: AskForProps & { missing: Asked[] }): ReactNode {
+  const owner = useOwner().address;
+  const canDismiss = place === "elsewhere";
+  const [dismissed, setDismissed] = useState(() => recall(owner));
   const dismiss = (what: Asked): void => {
     const next = [...dismissed, what];
     remember(owner, next);
     setDismissed(next);
   };
-  return (Object.keys(ASKED) as Asked[])
-    .filter((what) => isMissing[what] && !(canDismiss && dismissed.includes(what)))
+  return missing
+    .filter((what) => !(canDismiss && dismissed.includes(what)))
     .map((what) => (
       <Note key={what} color="yellow">
         <Group justify="space-between" gap="sm">
