@@ -18,7 +18,7 @@ import { promisify } from "node:util";
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 /** The newest commit that is deployed somewhere. Each release sets this to the release before. */
 export const PREVIOUS_COMMIT =
-  process.env["PREVIOUS_COMMIT"] ?? "8354368b1eeffac51c6035ef2ad5b01054cfbdfe";
+  process.env["PREVIOUS_COMMIT"] ?? "6ba2bfb3cdd4ecf397d4ece8fed8dfdf9459459e";
 
 export function isInHistory(commit: string): boolean {
   try {
@@ -65,4 +65,29 @@ async function compileInto(place: string, commit: string): Promise<void> {
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
+}
+
+/** The part of `inject` that the owner helpers use, over HTTP. */
+export function injector(url: string) {
+  return {
+    async inject(request: {
+      method: string;
+      url: string;
+      headers?: Record<string, string>;
+      payload?: string;
+    }) {
+      const answer = await fetch(url + request.url, {
+        method: request.method,
+        ...(request.headers && { headers: request.headers }),
+        ...(request.payload !== undefined && { body: request.payload }),
+      });
+      const body = await answer.text();
+      return {
+        statusCode: answer.status,
+        body,
+        headers: { "set-cookie": answer.headers.getSetCookie() },
+        json: () => JSON.parse(body) as unknown,
+      };
+    },
+  };
 }

@@ -6,7 +6,7 @@ import type { Intent, World } from "./world.ts";
 import { CHANNELS, COLLECTOR } from "./chain/channels.ts";
 import { CHANNEL_INVARIANTS, channelsNow } from "./channel-invariants.ts";
 import { ENGINE_INVARIANTS, gasIsRight } from "./engine-invariants.ts";
-import { OWNER_INVARIANTS, overLimits } from "./owner-invariants.ts";
+import { OWNER_INVARIANTS, overLimits, stopsNow } from "./owner-invariants.ts";
 import { SELLER_INVARIANTS, usesIn } from "./seller-invariants.ts";
 
 /** The limits' running sums are the sums of the payments that they count. */
@@ -27,6 +27,7 @@ const AT_EVERY_MOMENT: Readonly<Record<string, Invariant>> = {
   sums,
   gas: gasIsRight,
   channels: channelsNow,
+  stops: stopsNow,
 
   /** What is reserved counts before it is paid, and if it is never paid. */
   limits: (world, sql) => overLimits(world, sql, ["reserved", "submitted", "settled", "unknown"]),

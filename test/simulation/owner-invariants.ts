@@ -81,18 +81,46 @@ export async function overLimits(
   return world.agents.flatMap(({ id }) => {
     const own = all.filter(({ agentId }) => agentId === id);
     return own.flatMap((one) => {
-      const states = world.records.rules.possible(id, "status", one.atMs);
-      const paused = states.includes("active")
-        ? []
-        : [`${id} paid ${one.id} while it was ${states.map(wordOf).join(" or ")}`];
+      const possible = (name: RuleName) => world.records.rules.possible(id, name, one.atMs);
+      const states = possible("status");
+      const paused = [
+        !states.includes("active") && `while it was ${states.map(wordOf).join(" or ")}`,
+        !possible("stopped").includes("no") && "after its owner had stopped everything",
+        !possible("pausedByRule").includes("no") && "after a rule had paused it",
+      ].flatMap((why) => (why === false ? [] : [`${id} paid ${one.id} ${why}`]));
       return [...paused, ...(one.approvalId === null ? brokenBy(one, own, world) : [])];
     });
   });
 }
 
+/** A stop pauses all agents, and its end returns all that it paused. */
+export const stopsNow: Invariant = async (_world, sql) => {
+  const { rows } = await sql.query<{ id: string; state: string; isStopped: boolean }>(
+    `SELECT a.id, a.status || ' by ' || coalesce(a.paused_by, 'its owner') AS state, o.stopped_at IS NOT NULL AS "isStopped"
+       FROM agents a JOIN owners o ON o.id = a.owner_id
+      WHERE CASE WHEN o.stopped_at IS NULL THEN a.paused_by = 'stop' ELSE a.status = 'active' END`,
+  );
+  return rows.map(
+    ({ id, state, isStopped }) =>
+      `${id} is ${state} while everything ${isStopped ? "is stopped" : "goes on"}`,
+  );
+};
+
 export const OWNER_INVARIANTS: Readonly<Record<string, Invariant>> = {
   /** No payment broke every rule that may have been in force when it was decided. */
   limits: (world, sql) => overLimits(world, sql, ["settled"]),
+
+  /** An agent that nobody paused by hand is not paused like that, also after a stop and its end. */
+  async pauses({ records, timeline }, sql) {
+    const { rows } = await sql.query<{ id: string }>(
+      "SELECT id FROM agents WHERE status = 'paused' AND paused_by IS NULL",
+    );
+    return rows.flatMap(({ id }) =>
+      records.rules.possible(id, "status", timeline.nowMs).includes("paused")
+        ? []
+        : [`${id} is paused, as if by its owner`],
+    );
+  },
 
   /** An approval is used once, for what its owner signed, and not after the owner knew that it was declined. */
   async approvals({ records }, sql) {
