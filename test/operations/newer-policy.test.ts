@@ -80,7 +80,7 @@ t.test("the build before and a newer policy", { skip }, async (t) => {
       ])
     ).rowCount;
   const before = await settlements();
-  t.match(await spend(user), { status: 503, code: "policy_not_signed" });
+  t.match(await spend(user), { status: 503, code: "policy_version_unknown" });
   t.equal(await settlements(), before, "nothing was signed");
   t.match(await spend(known), { status: 200 }, "another agent pays");
 

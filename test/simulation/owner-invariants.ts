@@ -3,7 +3,7 @@ import { wordOf } from "./host.ts";
 import type { ClientBase } from "pg";
 import type { Invariant } from "./kind.ts";
 import type { PayeeRule, RuleName } from "./records.ts";
-import type { World } from "./world.ts";
+import type { Intent, World } from "./world.ts";
 
 const HOUR_MS = 3_600_000;
 
@@ -93,6 +93,26 @@ export async function overLimits(
   });
 }
 
+export const keyOf = ({
+  from,
+  to,
+  amountAtomic,
+}: Pick<Intent, "from" | "to" | "amountAtomic">): string =>
+  `${from} ${to} ${amountAtomic}`.toLowerCase();
+
+/** Payments whose outcome was corrected because a reorganisation removed their block, with how many of them never moved. */
+export async function correctedPayments(
+  { deepestReorganisation }: World,
+  sql: ClientBase,
+): Promise<Map<string, number>> {
+  if (deepestReorganisation === 0) return new Map();
+  const { rows } = await sql.query<{ key: string; lost: number }>(
+    `SELECT s.from_address || ' ' || s.to_address || ' ' || s.value AS key, count(*) FILTER (WHERE s.status <> 'settled')::int AS lost
+       FROM settlements s WHERE s.corrected_at IS NOT NULL GROUP BY 1`,
+  );
+  return new Map(rows.map(({ key, lost }) => [key, lost]));
+}
+
 /** A stop pauses all agents, and its end returns all that it paused. */
 export const stopsNow: Invariant = async (_world, sql) => {
   const { rows } = await sql.query<{ id: string; state: string; isStopped: boolean }>(
@@ -141,7 +161,9 @@ export const OWNER_INVARIANTS: Readonly<Record<string, Invariant>> = {
   },
 
   /** A call without a key that is sent again is paid once, and every payment is answered. */
-  purchases({ records, chain, wasFinalityBroken }) {
+  async purchases(world, sql) {
+    const { records, chain, wasFinalityBroken } = world;
+    const corrected = await correctedPayments(world, sql);
     return records.purchases.flatMap(
       ({ who, from, to, amountAtomic, paid, wanted, hasNoOutcome }) => {
         let times = 0;
@@ -151,7 +173,9 @@ export const OWNER_INVARIANTS: Readonly<Record<string, Invariant>> = {
         if (times > wanted) return [`${who} wanted ${wanted}, and paid ${times} times`];
         // What was paid may be gone for good, as the answers could not know.
         if (wasFinalityBroken) return [];
-        if (times < paid.size)
+        // What is told before it is final may be taken back: the owner is told that, too.
+        const lost = corrected.get(keyOf({ from, to, amountAtomic })) ?? 0;
+        if (times < paid.size - lost)
           return [`${who} was answered ${paid.size} payments, and ${times} moved`];
         if (times > paid.size && !hasNoOutcome)
           return [`${who} paid ${times} times, and was told of ${paid.size}`];
