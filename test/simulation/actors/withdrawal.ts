@@ -43,10 +43,12 @@ export const withdrawal: Kind = {
 };
 
 const prepare = (world: World, agent: KnownAgent, amount: string): Promise<Answer | Lost> =>
-  ownerAsks(world, agent, {
+  // Its answer is an order that another request sends.
+  world.ask({
     route: "POST /api/agents/:id/withdrawals/prepare",
     params: { id: agent.id },
     body: { amount },
+    as: asOwner(agent),
   });
 
 /** Returns all that was answered. */
