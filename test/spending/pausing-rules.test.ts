@@ -211,9 +211,12 @@ t.test("a stop pauses what is active, and its end returns exactly that", async (
   own.push(await made(`owner_id = '${ownerId}', status = 'paused', ${byRule}`));
   own.push(await made(`owner_id = '${ownerId}', status = 'archived'`));
   own.push(await made("name = 'of another owner'"));
+  const third = await made("name = 'of an owner who stopped, too'");
+  own.push(third);
+  await pool.query("SELECT purser_stop($1, 'somebody')", [third.ownerId]);
   const states = () =>
     Promise.all(own.map(async (each) => (await stateOf(each))?.state.replace("pause_", "")));
-  const kept = ["paused -", "paused after_failures", "archived -", "active -"];
+  const kept = ["paused -", "paused after_failures", "archived -", "active -", "paused stop"];
   const before = await states();
   t.same(before, ["active -", "active -", ...kept]);
   const ask = async (call: string): Promise<unknown> => {
@@ -252,12 +255,18 @@ t.test("a stop pauses what is active, and its end returns exactly that", async (
   t.equal(await ask(`purser_stop('${ownerId}', '${first}')`), false);
   t.same(await states(), stopped, "and pauses what is active nevertheless");
   await t.rejects(set(own[3] ?? agent, "status = 'active'"), { code: "PU006" });
+  for (const status of ["paused", "active"]) await set(own[5] ?? agent, `status = '${status}'`); // Another owner may.
 
   t.equal(await ask(`purser_resume('${ownerId}')`), 2);
   t.same(await states(), before, "neither what its owner paused, nor what a rule paused");
   t.match(await facts(), { by: null, at: null, events: 4 });
   t.equal(await ask(`purser_resume('${ownerId}')`), 0);
   await set(own[3] ?? agent, "status = 'active'");
+  await t.rejects(
+    set(third, "status = 'active'"),
+    { code: "PU006" },
+    "another owner's stop goes on",
+  );
 });
 
 const minute = fc.integer({ min: 0, max: 1_439 });
