@@ -204,11 +204,20 @@ export async function passkeyOptions(
 
 const PASSKEY = "/api/auth/passkey";
 
-export async function trySignUp(service: Pick<TestApp, "app" | "config">, passkey: TestPasskey) {
+/** The request of a sign-up, with its nonce. */
+export async function preparedSignUp(
+  service: Pick<TestApp, "app" | "config">,
+  passkey: TestPasskey,
+) {
   const { nonce, challenge } = await passkeyOptions(service, `${PASSKEY}/register-options`);
   const credential = passkey.create(challenge);
-  return send(service, `${PASSKEY}/register`, { nonce, name: "Laptop", credential });
+  return () => send(service, `${PASSKEY}/register`, { nonce, name: "Laptop", credential });
 }
+
+export const trySignUp = async (
+  service: Pick<TestApp, "app" | "config">,
+  passkey: TestPasskey,
+): Promise<Awaited<ReturnType<typeof send>>> => (await preparedSignUp(service, passkey))();
 
 export async function tryPasskeySignIn(
   service: Pick<TestApp, "app" | "config">,
@@ -258,8 +267,8 @@ function signedIn(
   };
 }
 
-/** Another passkey of this owner, which is in no signed list yet. */
-export async function tryOffer(
+/** The request with another passkey of this owner, which is in no signed list yet. */
+export async function preparedOffer(
   service: Pick<TestApp, "app" | "config">,
   owner: Pick<SignedInOwner, "headers">,
   passkey: TestPasskey,
@@ -270,5 +279,9 @@ export async function tryOffer(
     owner.headers,
   );
   const credential = passkey.create(challenge);
-  return send(service, "/api/passkeys", { nonce, name: "Phone", credential }, owner.headers);
+  return () => send(service, "/api/passkeys", { nonce, name: "Phone", credential }, owner.headers);
 }
+
+export const tryOffer = async (
+  ...args: Parameters<typeof preparedOffer>
+): Promise<Awaited<ReturnType<typeof send>>> => (await preparedOffer(...args))();

@@ -21,6 +21,9 @@ export const AREAS = {
     sql(`reserve first_refusal reserve_withdrawal counted_sum sum_reached_at release_times window
     window_facts limits leaves_window_at outstanding permit use_permit restore_permit site_facts count_payment count_change
     write_sums joinable clock_apart valid_before quota_take hold_begin cancel_call cancel_wanted`),
+  "stops and pauses in SQL":
+    sql(`stop resume usual_day failures pays_at opens_at pause_by_rule agent_status
+    assert_not_stopped key_while_stopped`),
   "gas in SQL": sql("gas_accepted gas_move gas_refill gas_reserve gas_step gas_take gas_true_up"),
   guardrails: [
     ...inFolder("server/plugins/guardrails", "available decide explain rules types"),
@@ -57,6 +60,10 @@ export const AREAS = {
     "channel-claims channel-facilitator channel-settings channels voucher",
   ),
   idempotency: inFolder("server/plugins/payments", "idempotency lost-responses"),
+  passkeys: [
+    ...inFolder("packages/rules/src", "assertions passkeys"),
+    ...inFolder("server/core", "passkeys payout"),
+  ],
 };
 
 /** Tests of the SQL functions, each of a few seconds at most. */
@@ -65,6 +72,7 @@ const SQL_TESTS = [
   "test/spending/window-boundaries.test.ts",
   "test/spending/window-property.test.ts",
   "test/spending/rules-order.test.ts",
+  "test/spending/pausing-rules.test.ts",
   "test/spending/accepted-in-groups.test.ts",
   "test/spending/sums.test.ts",
   "test/spending/withdrawal-cases.test.ts",

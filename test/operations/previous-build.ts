@@ -66,3 +66,28 @@ async function compileInto(place: string, commit: string): Promise<void> {
     rmSync(folder, { recursive: true, force: true });
   }
 }
+
+/** The part of `inject` that the owner helpers use, over HTTP. */
+export function injector(url: string) {
+  return {
+    async inject(request: {
+      method: string;
+      url: string;
+      headers?: Record<string, string>;
+      payload?: string;
+    }) {
+      const answer = await fetch(url + request.url, {
+        method: request.method,
+        ...(request.headers && { headers: request.headers }),
+        ...(request.payload !== undefined && { body: request.payload }),
+      });
+      const body = await answer.text();
+      return {
+        statusCode: answer.status,
+        body,
+        headers: { "set-cookie": answer.headers.getSetCookie() },
+        json: () => JSON.parse(body) as unknown,
+      };
+    },
+  };
+}

@@ -19,7 +19,7 @@ import { isFullTier } from "../helpers/tier.ts";
 import { until } from "../helpers/until.ts";
 import { signedPayment } from "../facilitator/payments.ts";
 import { usdcOf } from "../spending/ledger.helper.ts";
-import { compileCommit, isInHistory, PREVIOUS_COMMIT } from "./previous-build.ts";
+import { compileCommit, injector, isInHistory, PREVIOUS_COMMIT } from "./previous-build.ts";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const AGENTS = 3;
@@ -247,28 +247,3 @@ t.test("upgrade, rollback, upgrade", { skip }, async (t) => {
     parts: { functions: { ok: true } },
   });
 });
-
-/** The part of `inject` that the owner helpers use, over HTTP. */
-function injector(url: string) {
-  return {
-    async inject(request: {
-      method: string;
-      url: string;
-      headers?: Record<string, string>;
-      payload?: string;
-    }) {
-      const answer = await fetch(url + request.url, {
-        method: request.method,
-        ...(request.headers && { headers: request.headers }),
-        ...(request.payload !== undefined && { body: request.payload }),
-      });
-      const body = await answer.text();
-      return {
-        statusCode: answer.status,
-        body,
-        headers: { "set-cookie": answer.headers.getSetCookie() },
-        json: () => JSON.parse(body) as unknown,
-      };
-    },
-  };
-}

@@ -18,6 +18,22 @@ export const payee = (number: number): Address =>
   `0x${(0xfee0000 + number).toString(16).padStart(40, "0")}`;
 const PAYEES = Array.from({ length: 6 }, (_, index) => payee(index + 1));
 
+async function foundOwner(backends: Backends, client: Client, number: number) {
+  const key: Hex = `0x${(0xabc0 + number).toString(16).padStart(64, "0")}`;
+  const account = privateKeyToAccount(key);
+  const id = inside(client, () => newId("own"));
+  const address = account.address.toLowerCase() as Address;
+  await backends.monitor.query("INSERT INTO owners (id, address) VALUES ($1, $2)", [id, address]);
+  // Notifications of payments are recorded where somebody receives them. Nobody sends them in a world.
+  if (number === 1)
+    await backends.monitor.query(
+      `INSERT INTO webhooks (id, owner_id, url, types, secret, secret_kid, secret_hint)
+       VALUES ($1, $2, 'https://owner.test', '{*}', '', 'simulation', '')`,
+      [`whk_${String(number).padStart(26, "0")}`, id],
+    );
+  return { id, address, account, key };
+}
+
 export async function found(backends: Backends, url: string): Promise<KnownAgent[]> {
   const world = new World(0, backends, [], url, START_MS - DAY_MS);
   world.renewIds();
@@ -26,25 +42,14 @@ export async function found(backends: Backends, url: string): Promise<KnownAgent
   if (!service.isReady) throw new Error("the service did not start", { cause: service.failed });
   const agents: KnownAgent[] = [];
   const client = new Client(world.timeline, "founder");
+  // The first two have the same owner.
+  const shared = await foundOwner(backends, client, 1);
   for (const number of [1, 2, 3, 4]) {
-    const key: Hex = `0x${(0xabc0 + number).toString(16).padStart(64, "0")}`;
-    const account = privateKeyToAccount(key);
-    const owner = {
-      id: inside(client, () => newId("own")),
-      address: account.address.toLowerCase() as Address,
+    const owner = number <= 2 ? shared : await foundOwner(backends, client, number);
+    const { id, address, account } = owner;
+    const as = {
+      owner: { id, address, chainId: 0, second: null, sessionId: "ses_founder" },
     };
-    await backends.monitor.query("INSERT INTO owners (id, address) VALUES ($1, $2)", [
-      owner.id,
-      owner.address,
-    ]);
-    // Notifications of payments are recorded where somebody receives them. Nobody sends them in a world.
-    if (number <= 2)
-      await backends.monitor.query(
-        `INSERT INTO webhooks (id, owner_id, url, types, secret, secret_kid, secret_hint)
-         VALUES ($1, $2, 'https://owner.test', '{*}', '', 'simulation', '')`,
-        [`whk_${String(number).padStart(26, "0")}`, owner.id],
-      );
-    const as = { owner: { ...owner, chainId: 0, second: null, sessionId: "ses_founder" } };
     const dailyLimit = BigInt(number) * USDC;
     let body: Record<string, unknown> = {
       name: `Agent ${number}`,
@@ -66,7 +71,7 @@ export async function found(backends: Backends, url: string): Promise<KnownAgent
           id: created.agent.id,
           keyId: created.key.id,
           wallet: created.agent.walletAddress.toLowerCase() as Address,
-          owner: { ...owner, key },
+          owner: { id, address, key: owner.key },
           dailyLimit,
           payees: PAYEES,
         });

@@ -2,11 +2,17 @@
 import type { ClientBase } from "pg";
 import type { Hex } from "viem";
 import type { Invariant } from "./kind.ts";
-import type { Intent, World } from "./world.ts";
+import type { World } from "./world.ts";
 import { CHANNELS, COLLECTOR } from "./chain/channels.ts";
 import { CHANNEL_INVARIANTS, channelsNow } from "./channel-invariants.ts";
 import { ENGINE_INVARIANTS, gasIsRight } from "./engine-invariants.ts";
-import { OWNER_INVARIANTS, overLimits } from "./owner-invariants.ts";
+import {
+  correctedPayments,
+  keyOf,
+  OWNER_INVARIANTS,
+  overLimits,
+  stopsNow,
+} from "./owner-invariants.ts";
 import { SELLER_INVARIANTS, usesIn } from "./seller-invariants.ts";
 
 /** The limits' running sums are the sums of the payments that they count. */
@@ -27,6 +33,7 @@ const AT_EVERY_MOMENT: Readonly<Record<string, Invariant>> = {
   sums,
   gas: gasIsRight,
   channels: channelsNow,
+  stops: stopsNow,
 
   /** What is reserved counts before it is paid, and if it is never paid. */
   limits: (world, sql) => overLimits(world, sql, ["reserved", "submitted", "settled", "unknown"]),
@@ -189,22 +196,6 @@ const INVARIANTS: Readonly<Record<string, Invariant>> = {
   actors: ({ failures }) => failures,
   ...ENGINE_INVARIANTS,
 };
-
-const keyOf = ({ from, to, amountAtomic }: Pick<Intent, "from" | "to" | "amountAtomic">): string =>
-  `${from} ${to} ${amountAtomic}`.toLowerCase();
-
-/** Payments whose outcome was corrected because a reorganisation removed their block. */
-async function correctedPayments(
-  { deepestReorganisation }: World,
-  sql: ClientBase,
-): Promise<Set<string>> {
-  if (deepestReorganisation === 0) return new Set();
-  const { rows } = await sql.query<{ key: string }>(
-    `SELECT s.from_address || ' ' || s.to_address || ' ' || s.value AS key FROM settlements s
-      WHERE s.corrected_at IS NOT NULL`,
-  );
-  return new Set(rows.map(({ key }) => key));
-}
 
 /** What is broken in a world that has ended. */
 export const brokenIn = (world: World, sql: ClientBase): Promise<string[]> =>

@@ -3,7 +3,7 @@ import { wordOf } from "./host.ts";
 import type { ClientBase } from "pg";
 import type { Invariant } from "./kind.ts";
 import type { PayeeRule, RuleName } from "./records.ts";
-import type { World } from "./world.ts";
+import type { Intent, World } from "./world.ts";
 
 const HOUR_MS = 3_600_000;
 
@@ -81,18 +81,66 @@ export async function overLimits(
   return world.agents.flatMap(({ id }) => {
     const own = all.filter(({ agentId }) => agentId === id);
     return own.flatMap((one) => {
-      const states = world.records.rules.possible(id, "status", one.atMs);
-      const paused = states.includes("active")
-        ? []
-        : [`${id} paid ${one.id} while it was ${states.map(wordOf).join(" or ")}`];
+      const possible = (name: RuleName) => world.records.rules.possible(id, name, one.atMs);
+      const states = possible("status");
+      const paused = [
+        !states.includes("active") && `while it was ${states.map(wordOf).join(" or ")}`,
+        !possible("stopped").includes("no") && "after its owner had stopped everything",
+        !possible("pausedByRule").includes("no") && "after a rule had paused it",
+      ].flatMap((why) => (why === false ? [] : [`${id} paid ${one.id} ${why}`]));
       return [...paused, ...(one.approvalId === null ? brokenBy(one, own, world) : [])];
     });
   });
 }
 
+export const keyOf = ({
+  from,
+  to,
+  amountAtomic,
+}: Pick<Intent, "from" | "to" | "amountAtomic">): string =>
+  `${from} ${to} ${amountAtomic}`.toLowerCase();
+
+/** Payments whose outcome was corrected because a reorganisation removed their block, with how many of them never moved. */
+export async function correctedPayments(
+  { deepestReorganisation }: World,
+  sql: ClientBase,
+): Promise<Map<string, number>> {
+  if (deepestReorganisation === 0) return new Map();
+  const { rows } = await sql.query<{ key: string; lost: number }>(
+    `SELECT s.from_address || ' ' || s.to_address || ' ' || s.value AS key, count(*) FILTER (WHERE s.status <> 'settled')::int AS lost
+       FROM settlements s WHERE s.corrected_at IS NOT NULL GROUP BY 1`,
+  );
+  return new Map(rows.map(({ key, lost }) => [key, lost]));
+}
+
+/** A stop pauses all agents, and its end returns all that it paused. */
+export const stopsNow: Invariant = async (_world, sql) => {
+  const { rows } = await sql.query<{ id: string; state: string; isStopped: boolean }>(
+    `SELECT a.id, a.status || ' by ' || coalesce(a.paused_by, 'its owner') AS state, o.stopped_at IS NOT NULL AS "isStopped"
+       FROM agents a JOIN owners o ON o.id = a.owner_id
+      WHERE CASE WHEN o.stopped_at IS NULL THEN a.paused_by = 'stop' ELSE a.status = 'active' END`,
+  );
+  return rows.map(
+    ({ id, state, isStopped }) =>
+      `${id} is ${state} while everything ${isStopped ? "is stopped" : "goes on"}`,
+  );
+};
+
 export const OWNER_INVARIANTS: Readonly<Record<string, Invariant>> = {
   /** No payment broke every rule that may have been in force when it was decided. */
   limits: (world, sql) => overLimits(world, sql, ["settled"]),
+
+  /** An agent that nobody paused by hand is not paused like that, also after a stop and its end. */
+  async pauses({ records, timeline }, sql) {
+    const { rows } = await sql.query<{ id: string }>(
+      "SELECT id FROM agents WHERE status = 'paused' AND paused_by IS NULL",
+    );
+    return rows.flatMap(({ id }) =>
+      records.rules.possible(id, "status", timeline.nowMs).includes("paused")
+        ? []
+        : [`${id} is paused, as if by its owner`],
+    );
+  },
 
   /** An approval is used once, for what its owner signed, and not after the owner knew that it was declined. */
   async approvals({ records }, sql) {
@@ -113,7 +161,9 @@ export const OWNER_INVARIANTS: Readonly<Record<string, Invariant>> = {
   },
 
   /** A call without a key that is sent again is paid once, and every payment is answered. */
-  purchases({ records, chain, wasFinalityBroken }) {
+  async purchases(world, sql) {
+    const { records, chain, wasFinalityBroken } = world;
+    const corrected = await correctedPayments(world, sql);
     return records.purchases.flatMap(
       ({ who, from, to, amountAtomic, paid, wanted, hasNoOutcome }) => {
         let times = 0;
@@ -123,7 +173,9 @@ export const OWNER_INVARIANTS: Readonly<Record<string, Invariant>> = {
         if (times > wanted) return [`${who} wanted ${wanted}, and paid ${times} times`];
         // What was paid may be gone for good, as the answers could not know.
         if (wasFinalityBroken) return [];
-        if (times < paid.size)
+        // What is told before it is final may be taken back: the owner is told that, too.
+        const lost = corrected.get(keyOf({ from, to, amountAtomic })) ?? 0;
+        if (times < paid.size - lost)
           return [`${who} was answered ${paid.size} payments, and ${times} moved`];
         if (times > paid.size && !hasNoOutcome)
           return [`${who} paid ${times} times, and was told of ${paid.size}`];
@@ -133,7 +185,12 @@ export const OWNER_INVARIANTS: Readonly<Record<string, Invariant>> = {
   },
 
   /** A withdrawal is carried out once, in its time, and its owner is told the truth. */
-  orders({ records, chain }) {
+  async orders({ records, chain, deepestReorganisation }, sql) {
+    // What is told before it is final may be taken back: the owner is told that, too.
+    const { rows } = await sql.query<{ key: string }>(
+      "SELECT from_address || ' ' || nonce AS key FROM settlements WHERE kind = 'withdrawal' AND corrected_at IS NOT NULL",
+    );
+    const corrected = new Set(deepestReorganisation === 0 ? [] : rows.map(({ key }) => key));
     const used = new Map([...chain.ends()].map((end) => [`${end.from} ${end.nonce}`, end]));
     return records.orders.flatMap(
       ({ who, wallet, nonce, deadlineSeconds, answers, isRepeated }) => {
@@ -144,7 +201,8 @@ export const OWNER_INVARIANTS: Readonly<Record<string, Invariant>> = {
           return [`${who} was carried out ${at - deadlineSeconds} s after its time`];
         return answers.flatMap(({ status, body }) => {
           const code = wordOf(body["code"]);
-          if (status === 200 && body["txHash"] !== end?.txHash)
+          const isCorrected = corrected.has(`${wallet} ${nonce}`);
+          if (status === 200 && !isCorrected && body["txHash"] !== end?.txHash)
             return [
               `${who} was answered ${String(body["txHash"])}, and the chain has ${String(end?.txHash)}`,
             ];

@@ -45,9 +45,11 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
     world.chain.mint(wallet, funds.next() < 0.35 ? BigInt(funds.int(1, 20)) * 100_000n : FUNDS);
     const none = ["weeklyLimit", "monthlyLimit", "perPaymentLimit", "paymentsPerHour"] as const;
     const first = world.records.rules.begin(
-      id,
+      [id],
       [
         ["status", "active"],
+        ["stopped", "no"],
+        ["pausedByRule", "no"],
         ["dailyLimit", dailyLimit],
         ...none.map((name): [RuleName, null] => [name, null]),
         ...payees.map((payee): [RuleName, PayeeRule] => [`payee ${payee}`, { dailyLimit: null }]),

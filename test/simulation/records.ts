@@ -10,6 +10,10 @@ export type RuleName =
   | "monthlyLimit"
   | "perPaymentLimit"
   | "paymentsPerHour"
+  /** Whether the owner stopped everything: "yes" or "no". */
+  | "stopped"
+  /** Whether a rule paused the agent: "yes" or "no". */
+  | "pausedByRule"
   | `payee ${string}`;
 export interface PayeeRule {
   dailyLimit: bigint | null;
@@ -33,10 +37,14 @@ const LOCK_WAIT_MS = 5_000;
 export class RuleHistory {
   readonly #changes = new Map<string, Change[]>();
 
-  /** Before it is sent. */
-  begin(agentId: string, values: Iterable<[RuleName, RuleValue]>, sentMs: number): Change {
+  /** Before it is sent. It concerns all of these agents. */
+  begin(
+    agentIds: readonly string[],
+    values: Iterable<[RuleName, RuleValue]>,
+    sentMs: number,
+  ): Change {
     const change = { values: new Map(values), sentMs, certainMs: Infinity, overMs: Infinity };
-    this.#changes.set(agentId, [...(this.#changes.get(agentId) ?? []), change]);
+    for (const id of agentIds) this.#changes.set(id, [...(this.#changes.get(id) ?? []), change]);
     return change;
   }
 

@@ -26,6 +26,7 @@ import payments from "../../server/plugins/payments/index.ts";
 import reconciliation from "../../server/plugins/reconciliation/index.ts";
 import recovery from "../../server/plugins/recovery/index.ts";
 import settlement from "../../server/plugins/settlement/index.ts";
+import stop from "../../server/plugins/stop/index.ts";
 import withdrawals from "../../server/plugins/withdrawals/index.ts";
 import x402Client from "../../server/plugins/x402-client/index.ts";
 import { Host } from "./host.ts";
@@ -44,6 +45,7 @@ const MODULES: unknown[] = [
   guardrails,
   agents,
   recovery,
+  stop,
   approvals,
   settlement,
   reconciliation,

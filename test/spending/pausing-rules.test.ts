@@ -120,6 +120,155 @@ t.test("spending above a multiple of the usual day pauses, exactly there", async
   t.same(await stateOf(agent), { state: "paused pause_at_rate", notified: 1, audited: 1 });
 });
 
+const AT = new Date("2030-03-10T00:00:00.000Z");
+/** Times are relative to AT. */
+const move = (paymentId: string | null, created: string, updated = created) =>
+  pool.query(
+    "UPDATE payments SET created_at = $2::timestamptz - $3::interval, updated_at = $2::timestamptz - $4::interval WHERE id = $1",
+    [paymentId, AT, created, updated],
+  );
+
+t.test("what counts as a failure, and until when", async (t) => {
+  const agent = await seedAgent(pool, { dailyLimit: 1_000_000n });
+  const failures = async (resumedAt: string | null = null) => {
+    const { rows } = await pool.query<{ count: string }>(
+      "SELECT purser_failures($1, $2, $2::timestamptz - $3::interval)::text AS count",
+      [agent.agentId, AT, resumedAt],
+    );
+    return Number(rows[0]?.count);
+  };
+  const refused = await fail(agent);
+  await move(refused.paymentId, "119 minutes", "60 minutes");
+  t.equal(await failures(), 0, "an hour after the last repeat");
+  await move(refused.paymentId, "119 minutes", "59 minutes");
+  t.equal(await failures(), 1);
+  t.equal(await failures("119 minutes"), 0, "not what was before the agent was resumed");
+  await move(refused.paymentId, "120 minutes", "59 minutes");
+  t.equal(await failures(), 0, "its row is of an hour that is over");
+  await move(refused.paymentId, "2 minutes", "1 minute");
+  await pool.query("UPDATE payments SET repeats = 3 WHERE id = $1", [refused.paymentId]);
+  t.equal(await failures(), 4, "repeats count");
+  for (const code of ["agent_paused", "paused_by_rule"]) {
+    await pool.query("UPDATE payments SET denial_code = $2 WHERE id = $1", [
+      refused.paymentId,
+      code,
+    ]);
+    t.equal(await failures(), 0, code);
+  }
+  const paid = await pay(agent, 5n);
+  await move(paid.paymentId, "2 minutes", "1 minute");
+  const change = (values: string) =>
+    pool.query(`UPDATE payments SET ${values} WHERE id = $1`, [paid.paymentId]);
+  t.equal(await failures(), 0, "a payment that is on its way");
+  await change("delivered = false");
+  t.equal(await failures(), 1, "paid, and nothing was delivered");
+  await change("delivered = true");
+  t.equal(await failures(), 0);
+  await change("status = 'voided', failure_code = 'not_signed'");
+  t.equal(await failures(), 1, "it was never paid");
+  await change("kind = 'withdrawal'");
+  t.equal(await failures(), 0, "a withdrawal is the owner's");
+});
+
+t.test("the usual day: of which days it is the mean", async (t) => {
+  const agent = await seedAgent(pool, { dailyLimit: 1_000_000n });
+  const usual = async () => {
+    const { rows } = await pool.query<{ amount: bigint | null }>(
+      "SELECT purser_usual_day($1, $2) AS amount",
+      [agent.agentId, AT],
+    );
+    return rows[0]?.amount;
+  };
+  t.equal(await usual(), null, "it never paid");
+  const first = await pay(agent, 3_000n);
+  await move(first.paymentId, "71 hours 59 minutes 59 seconds");
+  t.equal(await usual(), null, "not yet three days");
+  await move(first.paymentId, "72 hours");
+  t.equal(await usual(), 1_000n, "three days");
+  const refused = await fail(agent);
+  await move(refused.paymentId, "10 days");
+  t.equal(await usual(), 1_000n, "a refusal is no first payment");
+  const second = await pay(agent, 4_000n);
+  await move(second.paymentId, "14 days");
+  t.equal(await usual(), 500n, "of 14 days, the first moment included");
+  await move(second.paymentId, "14 days 1 second");
+  t.equal(await usual(), 214n, "older ones are not counted; rounded");
+  await move(first.paymentId, "-1 second");
+  t.equal(await usual(), null, "nothing was spent in those days");
+});
+
+t.test("a stop pauses what is active, and its end returns exactly that", async (t) => {
+  const agent = await seedAgent(pool, { dailyLimit: 1_000n });
+  const { ownerId } = agent;
+  const made = async (change: string): Promise<SeededAgent> => {
+    const one = await seedAgent(pool, { dailyLimit: 1_000n });
+    await set(one, change);
+    return one;
+  };
+  const own = [agent, await made(`owner_id = '${ownerId}'`)];
+  const byRule = "paused_by = 'pause_after_failures', paused_at = now()";
+  own.push(await made(`owner_id = '${ownerId}', status = 'paused'`));
+  own.push(await made(`owner_id = '${ownerId}', status = 'paused', ${byRule}`));
+  own.push(await made(`owner_id = '${ownerId}', status = 'archived'`));
+  own.push(await made("name = 'of another owner'"));
+  const third = await made("name = 'of an owner who stopped, too'");
+  own.push(third);
+  await pool.query("SELECT purser_stop($1, 'somebody')", [third.ownerId]);
+  const states = () =>
+    Promise.all(own.map(async (each) => (await stateOf(each))?.state.replace("pause_", "")));
+  const kept = ["paused -", "paused after_failures", "archived -", "active -", "paused stop"];
+  const before = await states();
+  t.same(before, ["active -", "active -", ...kept]);
+  const ask = async (call: string): Promise<unknown> => {
+    const { rows } = await pool.query<{ result: unknown }>(`SELECT ${call} AS result`);
+    return rows[0]?.result;
+  };
+  const facts = async () => {
+    const { rows } = await pool.query(
+      `SELECT stopped_by AS by, stopped_at AS at, (SELECT count(*)::int FROM events e
+         WHERE e.owner_id = o.id AND e.type = 'owner') AS events FROM owners o WHERE id = $1`,
+      [ownerId],
+    );
+    return rows[0] as { by: string | null; at: Date | null; events: number };
+  };
+  const first = randomAddress();
+  t.equal(await ask(`purser_stop('${ownerId}', '${first}')`), true);
+  const stopped = ["paused stop", "paused stop", ...kept];
+  t.same(await states(), stopped);
+  const known = await facts();
+  t.match(known, { by: first, at: Date, events: 1 });
+  const { rows: paused } = await pool.query(
+    "SELECT 1 FROM agents WHERE owner_id = $1 AND paused_by = 'stop' AND paused_at >= $2",
+    [ownerId, known.at],
+  );
+  t.equal(paused.length, 2, "they say when");
+  t.equal(await ask(`purser_stop('${ownerId}', '${randomAddress()}')`), false, "a second stop");
+  t.same(await facts(), { ...known, events: 2 }, "changes nothing");
+  // By somebody who writes past the triggers.
+  const direct = await pool.connect();
+  await direct.query("SET session_replication_role = replica");
+  await direct.query("UPDATE agents SET status = 'active', paused_by = NULL WHERE id = $1", [
+    agent.agentId,
+  ]);
+  await direct.query("RESET session_replication_role");
+  direct.release();
+  t.equal(await ask(`purser_stop('${ownerId}', '${first}')`), false);
+  t.same(await states(), stopped, "and pauses what is active nevertheless");
+  await t.rejects(set(own[3] ?? agent, "status = 'active'"), { code: "PU006" });
+  for (const status of ["paused", "active"]) await set(own[5] ?? agent, `status = '${status}'`); // Another owner may.
+
+  t.equal(await ask(`purser_resume('${ownerId}')`), 2);
+  t.same(await states(), before, "neither what its owner paused, nor what a rule paused");
+  t.match(await facts(), { by: null, at: null, events: 4 });
+  t.equal(await ask(`purser_resume('${ownerId}')`), 0);
+  await set(own[3] ?? agent, "status = 'active'");
+  await t.rejects(
+    set(third, "status = 'active'"),
+    { code: "PU006" },
+    "another owner's stop goes on",
+  );
+});
+
 const minute = fc.integer({ min: 0, max: 1_439 });
 const text = (minutes: number): string =>
   `${String(Math.floor(minutes / 60)).padStart(2, "0")}:${String(minutes % 60).padStart(2, "0")}`;

@@ -12,6 +12,7 @@ import { merchant } from "./merchant.ts";
 import { rules } from "./rules.ts";
 import { seller } from "./seller.ts";
 import { spender } from "./spender.ts";
+import { stopper } from "./stopper.ts";
 import { withdrawal } from "./withdrawal.ts";
 
 export const ACTORS: Readonly<Record<string, Kind>> = {
@@ -28,4 +29,5 @@ export const ACTORS: Readonly<Record<string, Kind>> = {
   fetcher,
   merchant,
   channeler,
+  stopper,
 };

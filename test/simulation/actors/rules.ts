@@ -8,7 +8,7 @@ import { pause, type World } from "../world.ts";
 import { ownerAsks } from "./owner.ts";
 
 type Random = Item["random"];
-interface Wanted {
+export interface Wanted {
   values: [RuleName, RuleValue][];
   call: Call & { body?: Record<string, unknown> };
 }
@@ -24,9 +24,19 @@ export const rules: Kind = {
   },
 };
 
-async function change(world: World, agent: KnownAgent, { values, call }: Wanted): Promise<void> {
+/** `concerned`: the agents whose rules it changes. */
+export async function change(
+  world: World,
+  agent: KnownAgent,
+  { values, call }: Wanted,
+  concerned: readonly KnownAgent[] = [agent],
+): Promise<void> {
   const { timeline } = world;
-  const made = world.records.rules.begin(agent.id, values, timeline.nowMs);
+  const made = world.records.rules.begin(
+    concerned.map(({ id }) => id),
+    values,
+    timeline.nowMs,
+  );
   let overMs = 0;
   const answer = await ownerAsks(world, agent, call, {
     each: ({ status, body }) => {
@@ -41,29 +51,39 @@ async function change(world: World, agent: KnownAgent, { values, call }: Wanted)
   if (answer.status !== 0) made.overMs = Math.max(overMs, timeline.nowMs);
 }
 
-export async function changePaymentsPerHour(
+export const changePaymentsPerHour = (
   world: World,
   agent: KnownAgent,
   most: number,
-): Promise<void> {
-  await change(world, agent, {
-    values: [["paymentsPerHour", BigInt(most)]],
-    call: {
-      route: "PATCH /api/agents/:id",
-      params: { id: agent.id },
-      body: { paymentsPerHour: most },
-    },
-  });
-}
+): Promise<void> =>
+  change(
+    world,
+    agent,
+    patchOf(agent, { paymentsPerHour: most }, [["paymentsPerHour", BigInt(most)]]),
+  );
 
-function wanted(agent: KnownAgent, random: Random): Wanted {
+export const patchOf = (
+  agent: KnownAgent,
+  body: Record<string, unknown>,
+  values: [RuleName, RuleValue][],
+): Wanted => ({
+  values,
+  call: { route: "PATCH /api/agents/:id", params: { id: agent.id }, body },
+});
+
+/** Ends what a rule paused, too. */
+export const activated = (agent: KnownAgent): Wanted =>
+  patchOf(agent, { status: "active" }, [
+    ["status", "active"],
+    ["pausedByRule", "no"],
+  ]);
+
+export function wanted(agent: KnownAgent, random: Random): Wanted {
   const limit = (most: number) => BigInt(random.int(1, most)) * (agent.dailyLimit / 10n);
   const optional = (most: number) => (random.next() < 0.2 ? null : limit(most));
   const wire = (value: bigint | null) => (value === null ? null : usdc(value));
-  const patch = (body: Record<string, unknown>, values: [RuleName, RuleValue][]): Wanted => ({
-    values,
-    call: { route: "PATCH /api/agents/:id", params: { id: agent.id }, body },
-  });
+  const patch = (body: Record<string, unknown>, values: [RuleName, RuleValue][]): Wanted =>
+    patchOf(agent, body, values);
   const [daily, weekly, monthly, perPayment] = [limit(20), optional(25), optional(30), optional(8)];
   const perHour = random.next() < 0.3 ? null : random.int(1, 4);
   switch (random.int(0, 8)) {
@@ -84,7 +104,7 @@ function wanted(agent: KnownAgent, random: Random): Wanted {
     case 5:
       return patch({ status: "paused" }, [["status", "paused"]]);
     case 6:
-      return patch({ status: "active" }, [["status", "active"]]);
+      return activated(agent);
     case 7: {
       const address = random.pick(agent.payees);
       const params = { id: agent.id, address };

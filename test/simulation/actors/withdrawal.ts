@@ -2,7 +2,9 @@
 import { privateKeyToAccount } from "viem/accounts";
 import type { Hex } from "viem";
 import { asOwner, usdc, type KnownAgent } from "../agents.ts";
+import type { Answer, Lost } from "../host.ts";
 import type { Item, Kind } from "../kind.ts";
+import type { SignedOrder } from "../records.ts";
 import { pause, type World } from "../world.ts";
 import { pay } from "./burst.ts";
 import { ownerAsks } from "./owner.ts";
@@ -21,11 +23,7 @@ export const withdrawal: Kind = {
     for (let count = random.int(1, 2); count > 0; count -= 1) {
       const isAll = random.next() < 0.4;
       const amount = isAll ? "max" : usdc(world.newAmount(BigInt(random.int(1, 4)) * 700_000n));
-      const prepared = await ownerAsks(world, agent, {
-        route: "POST /api/agents/:id/withdrawals/prepare",
-        params: { id: agent.id },
-        body: { amount },
-      });
+      const prepared = await prepare(world, agent, amount);
       // The agent may pay while its owner reads and signs: the money is promised twice.
       const paying =
         random.next() < 0.5
@@ -44,12 +42,33 @@ export const withdrawal: Kind = {
   },
 };
 
+const prepare = (world: World, agent: KnownAgent, amount: string): Promise<Answer | Lost> =>
+  // Its answer is an order that another request sends.
+  world.ask({
+    route: "POST /api/agents/:id/withdrawals/prepare",
+    params: { id: agent.id },
+    body: { amount },
+    as: asOwner(agent),
+  });
+
+/** Returns all that was answered. */
+export async function withdraw(
+  world: World,
+  agent: KnownAgent,
+  amount: string,
+  random: Random,
+): Promise<(Answer | Lost)[]> {
+  const prepared = await prepare(world, agent, amount);
+  if (prepared.status !== 200) return [prepared];
+  return carryOut(world, agent, prepared.body as unknown as Prepared, random);
+}
+
 async function carryOut(
   world: World,
   agent: KnownAgent,
   { order: prepared, typedData }: Prepared,
   random: Random,
-): Promise<void> {
+): Promise<(Answer | Lost)[]> {
   const nowSeconds = Math.floor(Date.now() / 1_000);
   const { nonce } = prepared;
   // The owner may sign a shorter time than the service proposes.
@@ -62,7 +81,7 @@ async function carryOut(
   });
   const keys =
     random.next() < 0.6 ? ["1"] : random.next() < 0.5 ? ["1", "1"] : ["1", "2", undefined];
-  const record = {
+  const record: SignedOrder = {
     who: `withdrawal of ${prepared.amount}`,
     wallet: agent.wallet,
     nonce,
@@ -82,7 +101,7 @@ async function carryOut(
       headers: key === undefined ? {} : { "idempotency-key": `${nonce.slice(0, 20)}-${key}` },
       as: asOwner(agent),
     });
-    record.answers.push(answer as never);
+    record.answers.push(answer);
   };
   const isAtOnce = random.next() < 0.5;
   const all: Promise<void>[] = [];
@@ -92,12 +111,13 @@ async function carryOut(
     if (!isAtOnce) await one;
   }
   await Promise.all(all);
+  return record.answers;
 }
 
 /** Refused while there is money; after it the agent pays nothing. */
 async function archive(world: World, agent: KnownAgent): Promise<void> {
   const change = world.records.rules.begin(
-    agent.id,
+    [agent.id],
     [["status", "archived"]],
     world.timeline.nowMs,
   );

@@ -840,4 +840,52 @@ export const DEFECTS: readonly PlantedDefect[] = [
     ],
     caughtBy: "test/x402-client/channel-limits.test.ts",
   },
+  // What an owner stops.
+  {
+    name: "stop-skips-busy-agents",
+    story:
+      "A stop left out the agents that had a payment on its way. Its owner was answered that everything was stopped, and they paid on.",
+    area: "spending",
+    file: "prisma/functions/purser_stop.sql",
+    changes: [
+      {
+        find: ` WHERE a.owner_id = p_owner_id AND a.status = 'active';`,
+        replace: ` WHERE a.owner_id = p_owner_id AND a.status = 'active'
+     AND NOT EXISTS (SELECT 1 FROM payments p WHERE p.agent_id = a.id AND p.outstanding);`,
+      },
+    ],
+    caughtBy: "test/owners/stop.test.ts",
+  },
+  {
+    name: "resume-activates-what-a-rule-paused",
+    story:
+      "The end of a stop activated all agents that were not paused by hand, also those that a rule had paused before. They paid again, and their owner had not decided that.",
+    area: "spending",
+    file: "prisma/functions/purser_resume.sql",
+    changes: [
+      {
+        find: `a.paused_by = 'stop' ORDER BY`,
+        replace: `a.paused_by IS NOT NULL ORDER BY`,
+      },
+      {
+        find: `AND a.paused_by = 'stop';`,
+        replace: `AND a.paused_by IS NOT NULL;`,
+      },
+    ],
+    caughtBy: "test/spending/pausing-rules.test.ts",
+  },
+  {
+    name: "pause-during-a-stop-is-forgotten",
+    story:
+      "An owner paused one agent by hand while everything was stopped. The agent was paused already, so nothing was written, and the end of the stop activated it.",
+    area: "spending",
+    file: "server/plugins/agents/rules.ts",
+    changes: [
+      {
+        find: `(wanted.status !== agent.status || agent.pausedBy !== null) && {`,
+        replace: `wanted.status !== agent.status && {`,
+      },
+    ],
+    caughtBy: "test/owners/stop.test.ts",
+  },
 ];
