@@ -8,6 +8,8 @@ interface Samples {
   /** For a kind with `refuses`: payments that the first value refuses and allows, as close as possible. */
   refused?: PaymentMoment;
   allowed?: PaymentMoment;
+  /** For a kind of text that is typed: some signed texts. */
+  texts?: readonly string[];
   /** For a kind without `refuses`: why one payment is not enough, and who decides. */
   decided?: string;
   /** Allows more than any sample; without it, or where null is a value, "not set" does. */
@@ -55,12 +57,14 @@ const SAMPLES: Record<string, Samples> = {
     refused: { valueAtomic: 1n, nowSeconds: 59n },
     allowed: { valueAtomic: 1n, nowSeconds: 60n },
     impossible: "'00:00-24:00'",
+    texts: ["", "08:00-18:00", "22:00-06:00", "00:00-00:01", "none"],
   },
   days: {
     values: ["mon,tue,wed,thu,fri,sat", "mon,tue,wed,thu,fri"],
     refused: { valueAtomic: 1n, nowSeconds: 3n * 86_400n },
     allowed: { valueAtomic: 1n, nowSeconds: 3n * 86_400n - 1n },
     impossible: "'someday'",
+    texts: ["", "mon", "mon,tue", "sat,sun", "none"],
   },
   failures: { values: [50, 49], impossible: "0", decided: BY_OTHERS },
   factor: { values: [50, 49], impossible: "1", decided: BY_OTHERS },
@@ -88,6 +92,8 @@ export const sampleOf = (field: Field): Wire => samplesOf(field).values[0];
 export const tighterOf = (field: Field): Wire => samplesOf(field).values[1];
 export const impossibleOf = (field: Field): string => samplesOf(field).impossible;
 
+export const signedTextsOf = (field: Field): readonly string[] =>
+  samplesOf(field).texts ?? (field.kind.offers as readonly string[]);
 export const decidedElsewhere = (field: Field): string | undefined => samplesOf(field).decided;
 
 /** Payments that the setting refuses and allows when its value is the sample. */

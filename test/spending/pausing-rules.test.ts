@@ -122,7 +122,7 @@ t.test("spending above a multiple of the usual day pauses, exactly there", async
   t.equal((await pay(agent, 1_000n)).code, "paused_by_rule");
   t.same(await stateOf(agent), { state: "paused pause_at_rate", notified: 1, audited: 1 });
   const { rows: shown } = await pool.query(
-    `SELECT after, data FROM audit_log l JOIN notifications n ON n.agent_id = l.agent_id AND n.type = 'agent.paused'
+    `SELECT l.body::jsonb -> 'after' AS after, n.data FROM audit_log l JOIN notifications n ON n.agent_id = l.agent_id AND n.type = 'agent.paused'
       WHERE l.agent_id = $1 AND l.action = 'agent.paused_by_rule'`,
     [agent.agentId],
   );
@@ -210,7 +210,10 @@ t.test("a maximum is compared with maxima, a price with what was charged", async
   await pool.query("DELETE FROM payments WHERE agent_id = $1 AND amount = 900", [agent.agentId]);
   for (const id of ids) {
     await pool.query("SELECT purser_payment_amount($1, $2, 10)", [agent.agentId, id]);
-    await pool.query("UPDATE payments SET status = 'settled' WHERE id = $1", [id]);
+    await pool.query(
+      "UPDATE payments SET status = 'settled', tx_hash = '0x' || repeat('ab', 32), block_number = 1, settled_at = now() WHERE id = $1",
+      [id],
+    );
   }
   await paid(agent, [500n], { isMaximum: true });
   t.equal((await fetchAt(agent, SITE, 51n)).code, "paused_by_rule");
