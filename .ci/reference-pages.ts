@@ -1,4 +1,7 @@
-// Generates the pages of docs/reference: configuration, error codes, webhook events, the command line.
+// Generates the pages of docs/reference: configuration, error codes, webhook events, the command line, and the table of
+// settings in the page about rules.
+import { readFileSync } from "node:fs";
+import { AGENT_FIELDS } from "../packages/rules/src/fields.ts";
 import { CUSTODY_KEYS, SECTIONS } from "../server/core/configuration.ts";
 import { NETWORKS } from "../server/core/networks.ts";
 import type { Documented } from "../server/core/setting.ts";
@@ -113,9 +116,30 @@ ${ALL_USAGE.join("\n\n")}
 \`\`\`
 `;
 
+const RULES_PAGE = "docs/reference/rules.md";
+const [FIRST, LAST] = [NOTE, "<!-- The rest is written by hand. -->"];
+
+/** The page as it is, with the table of settings. */
+function rules(): string {
+  const page = readFileSync(new URL(`../${RULES_PAGE}`, import.meta.url), "utf8");
+  const [before, after] = [page.split(FIRST)[0], page.split(LAST)[1]];
+  if (before === undefined || after === undefined) throw new Error(`${RULES_PAGE} lacks its marks`);
+  const lines = AGENT_FIELDS.map(
+    ({ name, description, help }) => `| \`${name}\` | ${description ?? help} |`,
+  );
+  return `${before}${FIRST}
+
+| rule | meaning |
+| --- | --- |
+${lines.join("\n")}
+
+${LAST}${after}`;
+}
+
 export const REFERENCE_PAGES: Record<string, () => string> = {
   "docs/reference/configuration.md": configuration,
   "docs/reference/errors.md": errors,
   "docs/reference/events.md": events,
   "docs/reference/cli.md": commandLine,
+  [RULES_PAGE]: rules,
 };

@@ -1,8 +1,9 @@
+import { DENIALS, type Denial } from "../packages/rules/src/denials.ts";
 import { MAX_JSON_DEPTH } from "./core/foreign-text.ts";
 
 /**
- * The table of error codes: status, title and help. `GET /openapi.json` lists it, the error handler uses it, and the
- * docs are generated from it.
+ * The table of error codes: status, title and help; packages/rules/src/denials.ts has those of an agent's rules.
+ * `GET /openapi.json` lists it, the error handler uses it, and the docs are generated from it.
  */
 interface ErrorDefinition {
   readonly status: number;
@@ -20,9 +21,12 @@ const define = (
   retryable = false,
 ): ErrorDefinition => ({ status, title, help, retryable });
 
-const WAIT =
-  "Wait until `availableAt`, pay less, or ask the owner to raise the limit. Do not split the payment.";
-const LESS = "Pay less, or ask the owner to raise the limit.";
+/** The refusals by an agent's rules, without what only the web app needs. */
+const ofRules = Object.fromEntries(
+  Object.entries<Omit<ErrorDefinition, "retryable"> & { retryable?: true }>(DENIALS).map(
+    ([code, { status, title, help, retryable }]) => [code, define(status, title, help, retryable)],
+  ),
+) as Record<Denial, ErrorDefinition>;
 
 export const ERRORS = {
   invalid_json: define(
@@ -53,93 +57,12 @@ export const ERRORS = {
     "Sign the exact message with the right wallet.",
   ),
 
-  insufficient_funds: define(
-    402,
-    "Not enough funds",
-    "Fund the wallet at `fundingAddress`, then retry.",
-    true,
-  ),
+  ...ofRules,
 
-  daily_limit_exceeded: define(403, "Daily limit exceeded", WAIT, true),
-  weekly_limit_exceeded: define(403, "Weekly limit exceeded", WAIT, true),
-  monthly_limit_exceeded: define(403, "Monthly limit exceeded", WAIT, true),
-  payment_rate_exceeded: define(403, "Too many payments", "Wait until `availableAt`.", true),
-  payee_limit_exceeded: define(403, "Daily limit of this payee exceeded", WAIT, true),
-  per_payment_limit_exceeded: define(403, "Per-payment limit exceeded", LESS),
-  payee_per_payment_limit_exceeded: define(403, "Per-payment limit of this payee exceeded", LESS),
-  payee_expired: define(403, "Payee has expired", "Ask the owner to extend this payee."),
-  channel_not_allowed: define(
-    403,
-    "Payment channel not allowed",
-    "Ask the owner to sign `channelHeld` above 0, also for this payee if it has its own, and a `channelDelay` as long as the channel's.",
-  ),
-  channel_limit_exceeded: define(
-    403,
-    "Limit of payment channels exceeded",
-    "Ask the owner to raise `channelHeld`.",
-  ),
-  payee_channel_limit_exceeded: define(
-    403,
-    "Limit of payment channels to this payee exceeded",
-    "Ask the owner to raise `channelHeld` of this payee.",
-  ),
-  amount_below_floor: define(
-    403,
-    "Amount below the floor",
-    "The payment is smaller than its gas costs. Pay a larger amount in one payment.",
-  ),
-  recipient_not_allowed: define(
-    403,
-    "Recipient not on the allowlist",
-    "Ask the owner to allow this address.",
-  ),
-  site_payee_changed: define(
-    403,
-    "The site names another payee",
-    "Do not pay it in another way. Ask the owner to check the site and to sign the new address.",
-  ),
-  payee_bound_to_site: define(
-    403,
-    "Payee allowed at its site only",
-    "Fetch its site with x402-fetch, or ask the owner to allow this payee elsewhere.",
-  ),
-  agent_paused: define(
-    403,
-    "Agent is paused",
-    "Stop paying and report it: only the owner can resume the agent.",
-    true,
-  ),
-  paused_by_rule: define(
-    403,
-    "A rule paused the agent",
-    "Stop paying and report it: the owner must check what happened and resume the agent with the wallet.",
-  ),
-  outside_pay_times: define(
-    403,
-    "Outside the hours or days of payments",
-    "Wait until `availableAt`.",
-    true,
-  ),
   owner_stopped: define(
     409,
     "The owner stopped everything",
     "Resume first: `POST /api/owner/resume`, which the owner signs. Pausing, lowering, revoking, closing channels and withdrawing work meanwhile.",
-  ),
-  agent_expired: define(403, "Agent has expired", "Ask the owner to extend the agent."),
-  price_exceeds_max: define(
-    403,
-    "Price above maxAmount",
-    "Raise `maxAmount` if the price is acceptable.",
-  ),
-  listing_mismatch: define(
-    403,
-    "Listing changed its terms",
-    "The current price or payee differs from the listing. Do not pay; choose another service.",
-  ),
-  challenge_already_used: define(
-    403,
-    "Payment challenge used before",
-    "A payment of this wallet has already answered this challenge. Nothing was signed. Request a new challenge; if the seller repeats it, choose another seller.",
   ),
   channel_busy: define(
     503,
@@ -147,25 +70,10 @@ export const ERRORS = {
     "The agent's other requests to this seller use the payment channel, which serves one at a time. Nothing was signed. Retry.",
     true,
   ),
-  channel_distrusted: define(
-    403,
-    "Seller broke a payment channel's rules",
-    "This seller reported charges that do not fit what was signed, so its channel is being closed and no other is opened. Pay it in another way, or choose another seller.",
-  ),
-  url_blocked: define(
-    403,
-    "URL not allowed",
-    "Only public http(s) addresses can be fetched. The operator can allow a private origin in `FETCH_PRIVATE_ORIGINS`.",
-  ),
   proof_of_control_required: define(
     403,
     "Proof of control required",
     'Serve `{"owners":["<your address>"]}` at `wellKnownUrl`, then retry.',
-  ),
-  origin_not_allowed: define(
-    403,
-    "Origin not allowed",
-    "The web page's origin may not call this route, or the owner's rules do not allow the site.",
   ),
 
   owner_signature_required: define(
@@ -377,12 +285,6 @@ export const ERRORS = {
     429,
     "Too many kept answers for this agent",
     "Paid answers are kept for a repeat with their key, up to a quota of bytes in 24 hours. Wait `Retry-After` seconds, or fetch without an Idempotency-Key. Nothing was paid.",
-    true,
-  ),
-  gas_budget_exhausted: define(
-    429,
-    "Gas budget used up",
-    "The gas budget for this payment is used up for now. It refills evenly: wait until `availableAt`. Nothing was signed.",
     true,
   ),
   rate_limited: define(429, "Too many requests", "Wait `Retry-After` seconds.", true),

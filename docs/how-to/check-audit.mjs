@@ -317,6 +317,7 @@ var AGENT = {
     column: "daily_limit",
     label: "Daily limit",
     help: "In any 24 hours, rolling",
+    description: "USDC in any 24 hours",
     required: true,
     window: "24h",
     approvable: true,
@@ -329,6 +330,7 @@ var AGENT = {
     column: "weekly_limit",
     label: "Weekly limit",
     help: "Optional. In any 7 days, rolling",
+    description: "USDC in any 7 days",
     window: "7d",
     approvable: true,
     refusal: "it is above the weekly limit",
@@ -340,6 +342,7 @@ var AGENT = {
     column: "monthly_limit",
     label: "Monthly limit",
     help: "Optional. In any 30 days, rolling",
+    description: "USDC in any 30 days",
     window: "30d",
     approvable: true,
     refusal: "it is above the monthly limit",
@@ -351,6 +354,7 @@ var AGENT = {
     column: "per_payment_limit",
     label: "Limit per payment",
     help: "Optional",
+    description: "USDC in one payment",
     approvable: true,
     refusal: "it is above the limit per payment",
     describe: (text2) => `A single payment is at most ${text2}.`
@@ -361,6 +365,7 @@ var AGENT = {
     column: "payments_per_hour",
     label: "Payments per hour",
     help: "Optional. In any hour, rolling",
+    description: "Payments in any hour, of any amount",
     window: "1h",
     approvable: true,
     refusal: "there were too many payments in the last hour",
@@ -372,7 +377,7 @@ var AGENT = {
     column: "fetch_scope",
     label: "Sites it may fetch from",
     help: "Also applies to free responses",
-    description: "sites: x402-fetch reaches only the sites of its payees",
+    description: "any: every URL; sites: x402-fetch reaches only the sites of its payees",
     refusal: "the owner did not sign for this site",
     describe: () => "It fetches only from the sites of its payees."
   },
@@ -382,6 +387,7 @@ var AGENT = {
     column: "expires_at",
     label: "Expires",
     help: "The agent cannot pay after this time",
+    description: "The agent pays nobody after this time",
     refusal: "the policy has expired",
     describe: (text2) => `It stops paying on ${text2}.`
   },
@@ -411,7 +417,7 @@ var AGENT = {
     column: "pay_hours",
     label: "Hours of the day",
     help: "Optional. Such as 08:00-18:00, in UTC; may cross midnight",
-    description: "Hours in UTC in which it pays, such as 08:00-18:00; they may cross midnight",
+    description: "Hours in UTC in which it pays, such as 08:00-18:00; they may cross midnight, and the end is not one of them",
     refusal: "it does not pay at this hour",
     describe: (text2) => `It pays only at ${text2}.`
   },
@@ -444,6 +450,16 @@ var AGENT = {
     description: "The agent is paused when its last 24 hours would exceed so many times its usual day: the mean of the 14 days before, of which it needs three; null: never",
     refusal: "it spends faster than usual",
     describe: (text2) => `It is paused at ${text2} the spending of its usual day.`
+  },
+  pauseOnPriceJump: {
+    kind: FACTOR,
+    since: 4,
+    column: "pause_on_price_jump",
+    label: "Pause when a site's price jumps",
+    help: "Optional. 5 pauses it above 5 times the site's highest price",
+    description: "The agent is paused when a site asks for more than so many times the highest price that the agent paid there in the 30 days before, of which it needs three payments; null: never",
+    refusal: "a site asked for far more than before",
+    describe: (text2) => `It is paused when a site asks for more than ${text2} its highest price before.`
   }
 };
 var PAYEE = {

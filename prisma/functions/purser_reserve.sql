@@ -56,6 +56,9 @@ DECLARE
   v_pauses TEXT;
   v_failures BIGINT;
   v_usual NUMERIC;
+  -- Set where purser_price_before needs this payment.
+  v_priced_site TEXT;
+  v_price_before NUMERIC;
   v_closed BOOLEAN;
 BEGIN
   SELECT * INTO ask FROM jsonb_to_record(p_request) AS j (
@@ -228,6 +231,16 @@ BEGIN
       v_paused_by := 'pause_at_rate';
       v_paused_facts := jsonb_build_object('pauseAtRate', v_agent.pause_at_rate::text, 'usualDay', v_usual::text,
         'rateSum', (v_sum + v_growth)::text);
+    END IF;
+  END IF;
+  IF v_agent.status = 'active' AND v_paused_by IS NULL AND v_agent.pause_on_price_jump IS NOT NULL AND ask.site IS NOT NULL THEN
+    v_priced_site := ask.site;
+    v_price_before := purser_price_before(ask.agent_id, ask.site, v_now, v_agent.resumed_at,
+      ask.channel IS NOT NULL OR ask.is_maximum IS TRUE);
+    IF ask.amount > v_agent.pause_on_price_jump * v_price_before THEN
+      v_paused_by := 'pause_on_price_jump';
+      v_paused_facts := jsonb_build_object('pauseOnPriceJump', v_agent.pause_on_price_jump::text, 'jumpSite', ask.site,
+        'jumpPrice', ask.amount::text, 'priceBefore', v_price_before::text);
     END IF;
   END IF;
   code := purser_first_refusal(
@@ -404,13 +417,13 @@ BEGIN
   END IF;
   INSERT INTO payments AS p (agent_id, id, kind, status, chain_id, asset, counterparty, amount, memo, api_key_id,
     request_id, denial_code, denial_key, policy, url, listing_id, requirement, nonce, valid_before, gas_hold,
-    maximum, channel_id, ceiling, created_at, updated_at)
+    maximum, channel_id, ceiling, site, created_at, updated_at)
   VALUES (ask.agent_id, ask.payment_id, ask.kind, outcome, ask.chain_id, ask.asset, ask.payee, ask.amount, ask.memo,
     ask.api_key_id, ask.request_id, code, v_denial_key, snapshot, ask.url, ask.listing_id, ask.requirement,
     CASE WHEN code IS NULL AND ask.channel IS NULL THEN COALESCE(v_permit.permit_nonce, ask.nonce) END, valid_before,
     CASE WHEN code IS NULL THEN coalesce(ask.gas_hold, 0) ELSE 0 END,
     CASE WHEN ask.is_maximum THEN ask.amount END, snapshot->'channel'->>'id', (snapshot->'channel'->>'ceiling')::numeric,
-    v_now, v_now)
+    CASE WHEN code IS NULL OR v_paused_by = 'pause_on_price_jump' THEN v_priced_site END, v_now, v_now)
   ON CONFLICT (agent_id, denial_key) WHERE denial_key IS NOT NULL DO UPDATE
      SET repeats = p.repeats + 1, policy = EXCLUDED.policy, updated_at = EXCLUDED.updated_at
   RETURNING p.id INTO payment_id;

@@ -8,6 +8,10 @@ interface Samples {
   /** For a kind with `refuses`: payments that the first value refuses and allows, as close as possible. */
   refused?: PaymentMoment;
   allowed?: PaymentMoment;
+  /** For a kind of text that is typed: some signed texts. */
+  texts?: readonly string[];
+  /** For a kind without `refuses`: why one payment is not enough, and who decides. */
+  decided?: string;
   /** Allows more than any sample; without it, or where null is a value, "not set" does. */
   widest?: Wire;
   /** A value that nobody can set, as SQL. */
@@ -21,6 +25,8 @@ const CHANNEL = {
   depositAtomic: 0n,
   withdrawDelaySeconds: 900n,
 } as const;
+
+const BY_OTHERS = "needs the other payments: the guardrails, in test/spending";
 
 /** For each kind. */
 const SAMPLES: Record<string, Samples> = {
@@ -51,16 +57,18 @@ const SAMPLES: Record<string, Samples> = {
     refused: { valueAtomic: 1n, nowSeconds: 59n },
     allowed: { valueAtomic: 1n, nowSeconds: 60n },
     impossible: "'00:00-24:00'",
+    texts: ["", "08:00-18:00", "22:00-06:00", "00:00-00:01", "none"],
   },
   days: {
     values: ["mon,tue,wed,thu,fri,sat", "mon,tue,wed,thu,fri"],
     refused: { valueAtomic: 1n, nowSeconds: 3n * 86_400n },
     allowed: { valueAtomic: 1n, nowSeconds: 3n * 86_400n - 1n },
     impossible: "'someday'",
+    texts: ["", "mon", "mon,tue", "sat,sun", "none"],
   },
-  failures: { values: [50, 49], impossible: "0" },
-  factor: { values: [50, 49], impossible: "1" },
-  count: { values: [50, 49], impossible: "-1" },
+  failures: { values: [50, 49], impossible: "0", decided: BY_OTHERS },
+  factor: { values: [50, 49], impossible: "1", decided: BY_OTHERS },
+  count: { values: [50, 49], impossible: "-1", decided: BY_OTHERS },
   time: {
     values: ["2036-01-01T00:00:00.000Z", "2035-12-31T23:59:59.000Z"],
     refused: { valueAtomic: 1n, nowSeconds: 2_082_758_400n },
@@ -72,7 +80,8 @@ const SAMPLES: Record<string, Samples> = {
 function samplesOf({ kind }: Field): Samples {
   if (kind.name === "choice") {
     const tightest = Object.keys((kind as Choice<string>).choices).at(-1) ?? "";
-    return { values: [tightest, tightest], impossible: "'other'" };
+    const decided = "needs the payees' sites: coverOf, in test/unit/settings.test.ts";
+    return { values: [tightest, tightest], impossible: "'other'", decided };
   }
   const found = SAMPLES[kind.name];
   if (!found) throw new Error(`test/helpers/settings.ts has no values of kind ${kind.name}`);
@@ -82,6 +91,10 @@ function samplesOf({ kind }: Field): Samples {
 export const sampleOf = (field: Field): Wire => samplesOf(field).values[0];
 export const tighterOf = (field: Field): Wire => samplesOf(field).values[1];
 export const impossibleOf = (field: Field): string => samplesOf(field).impossible;
+
+export const signedTextsOf = (field: Field): readonly string[] =>
+  samplesOf(field).texts ?? (field.kind.offers as readonly string[]);
+export const decidedElsewhere = (field: Field): string | undefined => samplesOf(field).decided;
 
 /** Payments that the setting refuses and allows when its value is the sample. */
 export function paymentsOf(field: Field): { refused: PaymentMoment; allowed: PaymentMoment } {

@@ -16,7 +16,10 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
-/** The newest commit that is deployed somewhere. Each release sets this to the release before. */
+/**
+ * The newest commit that is deployed somewhere. Each release sets this to the release before, and adds a new version of the
+ * policy document to RELEASED in test/unit/settings.test.ts.
+ */
 export const PREVIOUS_COMMIT =
   process.env["PREVIOUS_COMMIT"] ?? "6ba2bfb3cdd4ecf397d4ece8fed8dfdf9459459e";
 

@@ -1,15 +1,18 @@
 // Goal: a rule pauses an agent exactly at its edge, once, in the transaction that notices; hours and days refuse exactly
 // outside them, in SQL as in custody.
+import { randomBytes } from "node:crypto";
 import * as fc from "fast-check";
 import t from "tap";
 import { DAYS, HOURS } from "../../packages/rules/src/kinds.ts";
 import { newId } from "../../server/core/ids.ts";
+import { formatAtomic } from "../../server/core/money.ts";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { evaluate } from "../../server/plugins/guardrails/explain.ts";
 import { reserve } from "../../server/plugins/guardrails/store.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { runsOf } from "../helpers/tier.ts";
 import {
+  PAYEE,
   passTime,
   randomAddress,
   reserveRequest,
@@ -118,6 +121,125 @@ t.test("spending above a multiple of the usual day pauses, exactly there", async
   t.same(await stateOf(agent), active);
   t.equal((await pay(agent, 1_000n)).code, "paused_by_rule");
   t.same(await stateOf(agent), { state: "paused pause_at_rate", notified: 1, audited: 1 });
+  const { rows: shown } = await pool.query(
+    `SELECT l.body::jsonb -> 'after' AS after, n.data FROM audit_log l JOIN notifications n ON n.agent_id = l.agent_id AND n.type = 'agent.paused'
+      WHERE l.agent_id = $1 AND l.action = 'agent.paused_by_rule'`,
+    [agent.agentId],
+  );
+  const usualDay = formatAtomic(usual);
+  const rateSum = formatAtomic(2n * usual + 999n);
+  const facts = { rule: "pause_at_rate", pauseAtRate: "2", usualDay, rateSum };
+  t.match(shown, [{ after: facts, data: facts }], "amounts are decimals");
+});
+
+const SITE = "https://a.example";
+const fetchAt = (agent: SeededAgent, site: string, price: bigint, more = {}) =>
+  pay(agent, price, { kind: "x402", site, ...more });
+async function paid(agent: SeededAgent, prices: bigint[], more = {}): Promise<string[]> {
+  const ids: string[] = [];
+  for (const price of prices) {
+    const { paymentId, outcome } = await fetchAt(agent, SITE, price, more);
+    if (outcome !== "reserved" || paymentId === null) throw new Error(outcome);
+    ids.push(paymentId);
+  }
+  return ids;
+}
+async function watched(): Promise<SeededAgent> {
+  const agent = await seedAgent(pool, { dailyLimit: 1_000_000n });
+  await set(agent, "pause_on_price_jump = 5");
+  return agent;
+}
+const jumped = { state: "paused pause_on_price_jump", notified: 1, audited: 1 };
+
+t.test("a price above a multiple of the site's highest pauses, exactly there", async (t) => {
+  const agent = await watched();
+  await paid(agent, [1n, 10n]);
+  const other = "https://b.example";
+  for (const price of [1n, 1n, 900n])
+    t.equal((await fetchAt(agent, other, price)).outcome, "reserved", "less than three payments");
+  await paid(agent, [10n, 50n]);
+  t.equal((await pay(agent, 9_000n)).outcome, "reserved", "a spend has no site");
+  t.equal((await fetchAt(agent, "http://a.example", 9_000n)).outcome, "reserved", "another site");
+  t.same(await stateOf(agent), active);
+  const attempts = [251n, 9_999n, 251n].map((price) => fetchAt(agent, SITE, price));
+  for (const { code, snapshot } of await Promise.all(attempts)) {
+    t.equal(code, "paused_by_rule");
+    t.match(snapshot, { jumpSite: SITE, priceBefore: 50n, pausedBy: "pause_on_price_jump" });
+  }
+  t.same(await stateOf(agent), jumped, "one event");
+  await set(agent, "status = 'active'");
+  t.equal((await fetchAt(agent, other, 4_501n)).code, "paused_by_rule", "not for another site");
+  await set(agent, "status = 'active'");
+  t.equal((await fetchAt(agent, SITE, 251n)).outcome, "reserved", "the owner has seen it");
+  t.equal((await fetchAt(agent, SITE, 9_999n)).code, "paused_by_rule", "not seen: it came later");
+});
+
+t.test("only payments of the last 30 days that did not fail are compared", async (t) => {
+  const agent = await watched();
+  const [, , , failed] = await paid(agent, [10n, 10n, 10n, 50n]);
+  await pool.query("UPDATE payments SET status = 'voided' WHERE id = $1", [failed]);
+  t.equal((await fetchAt(agent, SITE, 51n, { to: randomAddress() })).code, "paused_by_rule");
+  await set(agent, "status = 'active'");
+  await passTime(pool, agent.agentId, "31 days");
+  t.equal((await fetchAt(agent, SITE, 900n)).outcome, "reserved");
+  t.same(await stateOf(agent), { ...active, notified: 1, audited: 1 });
+});
+
+t.test("what is resumed is known even if it was one of too many refusals", async (t) => {
+  const agent = await watched();
+  await paid(agent, [10n, 10n, 10n]);
+  await set(agent, "refusals = 1000, refusals_hour = date_trunc('hour', clock_timestamp())");
+  t.equal((await fetchAt(agent, SITE, 51n)).code, "paused_by_rule");
+  await set(agent, "status = 'active'");
+  t.equal((await fetchAt(agent, SITE, 51n)).outcome, "reserved");
+});
+
+t.test("without the rule a payment has no site", async (t) => {
+  const agent = await seedAgent(pool, { dailyLimit: 1_000n });
+  await paid(agent, [1n, 1n, 1n, 900n]);
+  const { rows } = await pool.query("SELECT DISTINCT site FROM payments WHERE agent_id = $1", [
+    agent.agentId,
+  ]);
+  t.same(rows, [{ site: null }]);
+});
+
+t.test("a maximum is compared with maxima, a price with what was charged", async (t) => {
+  const agent = await watched();
+  const ids = await paid(agent, [100n, 100n, 100n], { isMaximum: true });
+  t.equal((await fetchAt(agent, SITE, 900n)).outcome, "reserved", "nothing was charged yet");
+  await pool.query("DELETE FROM payments WHERE agent_id = $1 AND amount = 900", [agent.agentId]);
+  for (const id of ids) {
+    await pool.query("SELECT purser_payment_amount($1, $2, 10)", [agent.agentId, id]);
+    await pool.query(
+      "UPDATE payments SET status = 'settled', tx_hash = '0x' || repeat('ab', 32), block_number = 1, settled_at = now() WHERE id = $1",
+      [id],
+    );
+  }
+  await paid(agent, [500n], { isMaximum: true });
+  t.equal((await fetchAt(agent, SITE, 51n)).code, "paused_by_rule");
+});
+
+t.test("through a channel the price of one request is compared", async (t) => {
+  const agent = await watched();
+  await set(agent, "channel_held = 100000, channel_delay = 3600");
+  const [id, salt] = [randomBytes(32), randomBytes(32)].map((word) => `0x${word.toString("hex")}`);
+  const channel = {
+    ...{ id, salt, withdrawDelay: 900, minDepositAtomic: 5_000n, busySeconds: 30 },
+    ...{ signer: PAYEE, receiverAuthorizer: PAYEE },
+  };
+  const words = (price: bigint) =>
+    fetchAt(agent, SITE, price, { channel: { ...channel, depositId: newId("pay") } });
+  for (const price of [10n, 10n, 10n, 50n]) {
+    const { paymentId, outcome } = await words(price);
+    t.equal(outcome, "reserved");
+    const key = [agent.agentId, paymentId];
+    await pool.query("SELECT purser_voucher_signed($1, $2, $3)", [...key, Buffer.alloc(65, 1)]);
+    await pool.query("SELECT purser_voucher_ended($1, $2, 2, NULL)", key);
+  }
+  const { code, snapshot } = await words(251n);
+  t.match({ code, snapshot }, { code: "paused_by_rule", snapshot: { priceBefore: 50n } });
+  await set(agent, "status = 'active'");
+  t.equal((await fetchAt(agent, SITE, 260n)).outcome, "reserved", "251 was seen");
 });
 
 const AT = new Date("2030-03-10T00:00:00.000Z");

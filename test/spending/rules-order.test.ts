@@ -14,7 +14,7 @@ import {
 } from "../../server/plugins/guardrails/rules.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { runsOf } from "../helpers/tier.ts";
-import { fine } from "../unit/rule-cases.ts";
+import { fine, PAUSING } from "../unit/rule-cases.ts";
 import {
   CHAIN_ID,
   PAYEE,
@@ -35,12 +35,7 @@ const amount = fc.bigInt({ min: 1n, max: 4n });
 const facts = fc.record({
   status: fc.constantFrom("active", "active", "active", "paused"),
   // Only of an agent that is paused.
-  pausedBy: fc.constantFrom<string | undefined>(
-    undefined,
-    "stop",
-    "pause_after_failures",
-    "pause_at_rate",
-  ),
+  pausedBy: fc.constantFrom<string | undefined>(undefined, "stop", ...PAUSING),
   // Of the day of the test: all, this one, all others.
   payDays: fc.constantFrom<"all" | "today" | "none">("all", "all", "all", "today", "none"),
   expired: fc.oneof({ weight: 4, arbitrary: fc.constant(false) }, fc.constant(true)),

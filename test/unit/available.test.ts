@@ -9,7 +9,7 @@ import {
 import { evaluate } from "../../server/plugins/guardrails/explain.ts";
 import { RULES, type AgentState } from "../../server/plugins/guardrails/rules.ts";
 import { GENERAL_RULES, type GeneralRule } from "../../server/schemas/agents.ts";
-import { bare, fine, USDC } from "./rule-cases.ts";
+import { bare, fine, switches, USDC } from "./rule-cases.ts";
 
 /** Values in a small range, so that limits are often equal, used up, or lowered below the amount already used. */
 const amount = fc.bigInt({ min: 0n, max: 20n });
@@ -17,16 +17,7 @@ const limit = fc.option(amount, { nil: undefined });
 const rarely = fc.oneof({ weight: 12, arbitrary: fc.constant(false) }, fc.constant(true));
 const facts = fc
   .record({
-    status: fc.oneof(
-      { weight: 12, arbitrary: fc.constant("active") },
-      fc.constantFrom("paused", "archived"),
-    ),
-    pausedBy: fc.oneof(
-      { weight: 24, arbitrary: fc.constant(undefined) },
-      fc.constantFrom("stop", "pause_after_failures", "pause_at_rate"),
-    ),
-    closed: fc.oneof({ weight: 12, arbitrary: fc.constant(undefined) }, fc.boolean()),
-    expired: rarely,
+    switched: switches(GENERAL_RULES),
     hasNoPayee: rarely,
     isGasShort: rarely,
     perPaymentLimit: fc.option(amount),
@@ -46,10 +37,13 @@ const facts = fc
     outstanding: fc.bigInt({ min: 0n, max: 3n }),
     floor: fc.constantFrom(0n, 0n, 0n, 3n),
   })
-  .map(({ hasNoPayee, isGasShort, ...rest }) => ({
-    ...rest,
+  .map(({ hasNoPayee, isGasShort, switched, ...rest }) => ({
+    status: "active",
+    expired: false,
     refusal: null,
     maxAmount: null,
+    ...switched,
+    ...rest,
     allowed: !hasNoPayee,
     ...(isGasShort && { gasShort: "owner" }),
   }));

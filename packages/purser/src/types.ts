@@ -44,6 +44,7 @@ export type AgentSelf = {
     boundBy:
       | "pause_after_failures"
       | "pause_at_rate"
+      | "pause_on_price_jump"
       | "status"
       | "expiry"
       | "pay_times"
@@ -91,17 +92,17 @@ export type AgentSelf = {
       nextReleaseAt: string | null;
     } | null;
   };
-  /** USDC as a decimal string, at most 6 decimals */
+  /** USDC in one payment */
   perPaymentLimit: string | null;
-  /** sites: x402-fetch reaches only the sites of its payees */
+  /** any: every URL; sites: x402-fetch reaches only the sites of its payees */
   fetch: "any" | "sites";
-  /** RFC 3339 time in UTC */
+  /** The agent pays nobody after this time */
   expiresAt: string | null;
   /** USDC that may lie unspent in payment channels; 0: no channels */
   channelHeld: string;
   /** Seconds: the longest withdraw delay of a payment channel */
   channelDelay: number;
-  /** Hours in UTC in which it pays, such as 08:00-18:00; they may cross midnight */
+  /** Hours in UTC in which it pays, such as 08:00-18:00; they may cross midnight, and the end is not one of them */
   payHours: string | null;
   /** Days in UTC on which it pays, such as mon,tue,wed,thu,fri */
   payDays: string | null;
@@ -109,6 +110,8 @@ export type AgentSelf = {
   pauseAfterFailures: number | null;
   /** The agent is paused when its last 24 hours would exceed so many times its usual day: the mean of the 14 days before, of which it needs three; null: never */
   pauseAtRate: number | null;
+  /** The agent is paused when a site asks for more than so many times the highest price that the agent paid there in the 30 days before, of which it needs three payments; null: never */
+  pauseOnPriceJump: number | null;
   allowlist: {
     /** EVM address; checksummed in responses, and required to be when it is in mixed case */
     address: string;

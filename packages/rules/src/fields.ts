@@ -30,7 +30,7 @@ interface Declaration {
   column: string;
   label: string;
   help: string;
-  /** For clients, in the schemas. */
+  /** For clients, in the schemas, and in docs/reference/rules.md. */
   description?: string;
   required?: true;
   /** For a limit over time: its window. `limits` in responses shows it. */
@@ -52,6 +52,7 @@ export const AGENT = {
     column: "daily_limit",
     label: "Daily limit",
     help: "In any 24 hours, rolling",
+    description: "USDC in any 24 hours",
     required: true,
     window: "24h",
     approvable: true,
@@ -64,6 +65,7 @@ export const AGENT = {
     column: "weekly_limit",
     label: "Weekly limit",
     help: "Optional. In any 7 days, rolling",
+    description: "USDC in any 7 days",
     window: "7d",
     approvable: true,
     refusal: "it is above the weekly limit",
@@ -75,6 +77,7 @@ export const AGENT = {
     column: "monthly_limit",
     label: "Monthly limit",
     help: "Optional. In any 30 days, rolling",
+    description: "USDC in any 30 days",
     window: "30d",
     approvable: true,
     refusal: "it is above the monthly limit",
@@ -86,6 +89,7 @@ export const AGENT = {
     column: "per_payment_limit",
     label: "Limit per payment",
     help: "Optional",
+    description: "USDC in one payment",
     approvable: true,
     refusal: "it is above the limit per payment",
     describe: (text) => `A single payment is at most ${text}.`,
@@ -96,6 +100,7 @@ export const AGENT = {
     column: "payments_per_hour",
     label: "Payments per hour",
     help: "Optional. In any hour, rolling",
+    description: "Payments in any hour, of any amount",
     window: "1h",
     approvable: true,
     refusal: "there were too many payments in the last hour",
@@ -108,7 +113,7 @@ export const AGENT = {
     column: "fetch_scope",
     label: "Sites it may fetch from",
     help: "Also applies to free responses",
-    description: "sites: x402-fetch reaches only the sites of its payees",
+    description: "any: every URL; sites: x402-fetch reaches only the sites of its payees",
     refusal: "the owner did not sign for this site",
     describe: () => "It fetches only from the sites of its payees.",
   },
@@ -118,6 +123,7 @@ export const AGENT = {
     column: "expires_at",
     label: "Expires",
     help: "The agent cannot pay after this time",
+    description: "The agent pays nobody after this time",
     refusal: "the policy has expired",
     describe: (text) => `It stops paying on ${text}.`,
   },
@@ -147,7 +153,8 @@ export const AGENT = {
     column: "pay_hours",
     label: "Hours of the day",
     help: "Optional. Such as 08:00-18:00, in UTC; may cross midnight",
-    description: "Hours in UTC in which it pays, such as 08:00-18:00; they may cross midnight",
+    description:
+      "Hours in UTC in which it pays, such as 08:00-18:00; they may cross midnight, and the end is not one of them",
     refusal: "it does not pay at this hour",
     describe: (text) => `It pays only at ${text}.`,
   },
@@ -182,6 +189,18 @@ export const AGENT = {
       "The agent is paused when its last 24 hours would exceed so many times its usual day: the mean of the 14 days before, of which it needs three; null: never",
     refusal: "it spends faster than usual",
     describe: (text) => `It is paused at ${text} the spending of its usual day.`,
+  },
+  pauseOnPriceJump: {
+    kind: FACTOR,
+    since: 4,
+    column: "pause_on_price_jump",
+    label: "Pause when a site's price jumps",
+    help: "Optional. 5 pauses it above 5 times the site's highest price",
+    description:
+      "The agent is paused when a site asks for more than so many times the highest price that the agent paid there in the 30 days before, of which it needs three payments; null: never",
+    refusal: "a site asked for far more than before",
+    describe: (text) =>
+      `It is paused when a site asks for more than ${text} its highest price before.`,
   },
 } as const satisfies Table;
 
@@ -238,6 +257,7 @@ export const PAYEE = {
 export const GENERAL_RULES = {
   pause_after_failures: "paused after too many failures",
   pause_at_rate: "paused because it spent faster than usual",
+  pause_on_price_jump: "paused because a site's price jumped",
   status: "not active",
   expiry: "expired",
   pay_times: "outside the hours or days on which it pays",

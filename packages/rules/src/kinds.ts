@@ -63,7 +63,7 @@ export interface Kind<
   allowsMore(wanted: V, current: V): boolean;
   /**
    * Whether the setting alone refuses this payment. Missing if that needs more than this payment, such as the number of
-   * the others; test/unit/settings.test.ts then lists who decides.
+   * the others; test/helpers/settings.ts then says who decides.
    */
   refuses?(value: V, payment: PaymentMoment): boolean;
   text(value: V, show: Show): string;
@@ -226,7 +226,7 @@ const countFrom = (
 
 /** After how many failures an agent is paused. */
 export const FAILURES = countFrom(1, "failures", (count) => `after ${count}`, /^after ([0-9]+)$/);
-/** At which multiple of its usual day an agent is paused. */
+/** Above which multiple of what is usual an agent is paused. */
 export const FACTOR = countFrom(2, "factor", (count) => `${count} times`, /^([0-9]+) times$/);
 
 const MINUTES_A_DAY = 24 * 60;

@@ -4,6 +4,7 @@
  * test compares the two. Floor and gas, which concern our own costs, come last (purser_gas_reserve).
  */
 import { getAddress, type Address, type Hex } from "viem";
+import type { Denial } from "../../../packages/rules/src/denials.ts";
 import {
   AGENT,
   PAYEE,
@@ -16,9 +17,9 @@ import { formatGas } from "../../core/gas.ts";
 import { formatAtomic } from "../../core/money.ts";
 import type { ErrorCode } from "../../errors.ts";
 
-interface Rule<Facts, Code extends ErrorCode = ErrorCode> {
+interface Rule<Facts, Code extends Denial = Denial> {
   name: string;
-  /** The error codes of its refusals. Their status, title and general advice are in server/errors.ts. */
+  /** The error codes of its refusals. */
   codes: readonly Code[];
   /** Null: the rule is not set (no limit per payment, no maxAmount). */
   check(facts: Facts): Finding<Code> | null;
@@ -74,7 +75,7 @@ export type AgentState = Partial<AgentSettings> & {
   limits: Limits;
 };
 
-interface Finding<Code extends ErrorCode = ErrorCode> {
+interface Finding<Code extends Denial = Denial> {
   /** Null: the payment is allowed. */
   refusal: Code | null;
   /** What it compared, in a sentence for agent and owner. */
@@ -161,7 +162,7 @@ interface Priced extends Requested {
 const priceOf = ({ price, requested }: Priced): bigint => price ?? requested;
 
 /** Amounts in USDC, or numbers of payments if `counts` is set. */
-interface WindowRule<Name extends string, Code extends ErrorCode, Facts> {
+interface WindowRule<Name extends string, Code extends Denial, Facts> {
   name: Name;
   code: Code;
   /** `window` as in `policy`; `during` and `called` name the window and the limit in sentences. */
@@ -178,7 +179,7 @@ interface WindowRule<Name extends string, Code extends ErrorCode, Facts> {
 /**
  * Creates a rule with a rolling window: the used and the requested amount together must not exceed the limit.
  */
-function windowRule<Name extends string, Code extends ErrorCode, Facts extends Requested>(
+function windowRule<Name extends string, Code extends Denial, Facts extends Requested>(
   rule: WindowRule<Name, Code, Facts>,
 ) {
   const requestedOf = ({ requested }: Facts): bigint => (rule.counts ? 1n : requested);
@@ -359,48 +360,86 @@ const status = {
   factsOf: ({ status, pausedBy }) => ({ status, ...(pausedBy != null && { pausedBy }) }),
 } as const satisfies Rule<StatusFacts, "agent_paused">;
 
-/** What a rule that pauses compared; missing where it is not set. */
-interface FailuresFacts extends Pick<StatusFacts, "pausedBy"> {
+const PAUSED_BY_RULE = "paused_by_rule";
+
+/** A rule that pauses the agent. What it compared is missing where it did not pause it. */
+const pausingRule = <Name extends string, Facts>(
+  name: Name,
+  rule: {
+    field: FormField;
+    why(facts: Facts): string;
+    /** The facts in responses, amounts as decimals; as purser_pause_by_rule writes them. */
+    shown(facts: Facts): Record<string, string>;
+  },
+) =>
+  ({
+    name,
+    codes: [PAUSED_BY_RULE],
+    check: (facts) =>
+      facts.pausedBy === name
+        ? { refusal: PAUSED_BY_RULE, detail: `A rule paused the agent: ${rule.why(facts)}.` }
+        : null,
+    advise: (facts) => ({
+      extra: { nextReleaseAt: null, availableAt: null, pausedBy: name, ...rule.shown(facts) },
+    }),
+    field: rule.field,
+    factsOf: ({ pausedBy }) =>
+      (pausedBy == null ? {} : { pausedBy }) as Partial<Facts & Pick<StatusFacts, "pausedBy">>,
+  }) as const satisfies Rule<Facts & Pick<StatusFacts, "pausedBy">, typeof PAUSED_BY_RULE>;
+
+interface FailuresFacts {
   failures?: bigint;
 }
 
-const PAUSED_BY_RULE = "paused_by_rule";
-const pauseAfterFailures = {
-  name: "pause_after_failures",
-  codes: [PAUSED_BY_RULE],
-  check: ({ pausedBy, failures = 0n }) =>
-    pausedBy === "pause_after_failures"
-      ? {
-          refusal: PAUSED_BY_RULE,
-          detail: `A rule paused the agent: ${failures} payments failed or were refused in an hour.`,
-        }
-      : null,
-  advise: () => ({ extra: { nextReleaseAt: null, availableAt: null } }),
+const pauseAfterFailures = pausingRule("pause_after_failures", {
   field: ofAgent("pauseAfterFailures"),
-  factsOf: ({ pausedBy }) => (pausedBy == null ? {} : { pausedBy }),
-} as const satisfies Rule<FailuresFacts, typeof PAUSED_BY_RULE>;
+  why: ({ failures = 0n }: FailuresFacts) =>
+    `${failures} payments failed or were refused in an hour`,
+  shown: ({ failures = 0n }) => ({ failures: String(failures) }),
+});
 
-interface RateFacts extends Pick<StatusFacts, "pausedBy"> {
+interface RateFacts {
   pauseAtRate?: bigint;
   usualDay?: bigint;
   /** The last 24 hours with the payment that was refused. */
   rateSum?: bigint;
 }
 
-const pauseAtRate = {
-  name: "pause_at_rate",
-  codes: [PAUSED_BY_RULE],
-  check: ({ pausedBy, pauseAtRate: factor = 0n, usualDay = 0n, rateSum = 0n }) =>
-    pausedBy === "pause_at_rate"
-      ? {
-          refusal: PAUSED_BY_RULE,
-          detail: `A rule paused the agent: ${usdc(rateSum)} in 24 hours is more than ${factor} times its usual day of ${usdc(usualDay)}.`,
-        }
-      : null,
-  advise: () => ({ extra: { nextReleaseAt: null, availableAt: null } }),
+const pauseAtRate = pausingRule("pause_at_rate", {
   field: ofAgent("pauseAtRate"),
-  factsOf: ({ pausedBy }) => (pausedBy == null ? {} : { pausedBy }),
-} as const satisfies Rule<RateFacts, typeof PAUSED_BY_RULE>;
+  why: ({ pauseAtRate: factor = 0n, usualDay = 0n, rateSum = 0n }: RateFacts) =>
+    `${usdc(rateSum)} in 24 hours is more than ${factor} times its usual day of ${usdc(usualDay)}`,
+  shown: ({ pauseAtRate: factor = 0n, usualDay = 0n, rateSum = 0n }) => ({
+    pauseAtRate: String(factor),
+    usualDay: formatAtomic(usualDay),
+    rateSum: formatAtomic(rateSum),
+  }),
+});
+
+interface PriceJumpFacts {
+  pauseOnPriceJump?: bigint;
+  /** The site that asked, its price, and its highest price before. */
+  jumpSite?: string;
+  jumpPrice?: bigint;
+  priceBefore?: bigint;
+}
+
+const pauseOnPriceJump = pausingRule("pause_on_price_jump", {
+  field: ofAgent("pauseOnPriceJump"),
+  why: ({
+    pauseOnPriceJump: factor = 0n,
+    jumpSite,
+    jumpPrice = 0n,
+    priceBefore = 0n,
+  }: PriceJumpFacts) =>
+    `${jumpSite} asks ${usdc(jumpPrice)}, more than ${factor} times its highest price before, ${usdc(priceBefore)}`,
+  shown: ({ pauseOnPriceJump: factor = 0n, jumpSite = "", jumpPrice = 0n, priceBefore = 0n }) => ({
+    pauseOnPriceJump: String(factor),
+    jumpSite,
+    jumpPrice: formatAtomic(jumpPrice),
+    priceBefore: formatAtomic(priceBefore),
+  }),
+});
 
 interface PayTimesFacts {
   /** Missing where it is not set. */
@@ -910,6 +949,7 @@ const gas = {
 const ORDERED = [
   pauseAfterFailures,
   pauseAtRate,
+  pauseOnPriceJump,
   status,
   expiry,
   payTimes,
@@ -936,6 +976,7 @@ export interface Snapshot
     StatusFacts,
     FailuresFacts,
     RateFacts,
+    PriceJumpFacts,
     ExpiryFacts,
     PayTimesFacts,
     TargetFacts,
@@ -999,6 +1040,9 @@ const NUMBERS: Readonly<Record<NumberFact, null>> = {
   pauseAtRate: null,
   usualDay: null,
   rateSum: null,
+  pauseOnPriceJump: null,
+  jumpPrice: null,
+  priceBefore: null,
   requested: null,
   price: null,
   maxAmount: null,

@@ -46,7 +46,7 @@ class AgentSelfLimits(TypedDict):
     remaining: str
     nextReleaseAt: Optional[str]
     available: Optional[str]
-    boundBy: Optional[Literal["pause_after_failures", "pause_at_rate", "status", "expiry", "pay_times", "allowlist", "per_payment_limit", "payments_per_hour", "daily_limit", "weekly_limit", "monthly_limit", "balance", "floor", "gas"]]
+    boundBy: Optional[Literal["pause_after_failures", "pause_at_rate", "pause_on_price_jump", "status", "expiry", "pay_times", "allowlist", "per_payment_limit", "payments_per_hour", "daily_limit", "weekly_limit", "monthly_limit", "balance", "floor", "gas"]]
     weekly: Optional[AgentSelfLimitsWeekly]
     monthly: Optional[AgentSelfLimitsMonthly]
     hourly: Optional[AgentSelfLimitsHourly]
@@ -103,6 +103,7 @@ class AgentSelf(TypedDict):
     payDays: Optional[str]
     pauseAfterFailures: Optional[int]
     pauseAtRate: Optional[int]
+    pauseOnPriceJump: Optional[int]
     allowlist: List[AgentSelfAllowlistItem]
     key: AgentSelfKey
 

@@ -1,4 +1,5 @@
 import type { MantineColor } from "@mantine/core";
+import { denialOf } from "../../../../packages/rules/src/denials.ts";
 import { formatUsdc } from "../../lib/money.ts";
 import type { Payment } from "../../lib/wire.ts";
 
@@ -9,8 +10,6 @@ export const KINDS: Record<string, string> = {
   incoming: "Received",
   deposit: "Deposit into a channel",
 };
-
-type ChannelNeeds = NonNullable<NonNullable<Payment["denial"]>["needs"]>;
 
 interface StatusLabel {
   label: string;
@@ -146,68 +145,27 @@ export function titleOf(
     : `${other.slice(0, 6)}…${other.slice(-4)}`;
 }
 
-/** The limit that a payment exceeded. */
-const LIMITS: Readonly<Record<string, string>> = {
-  daily_limit_exceeded: "the daily limit",
-  weekly_limit_exceeded: "the weekly limit",
-  monthly_limit_exceeded: "the monthly limit",
-  payee_limit_exceeded: "this payee's daily limit",
-};
-
-/** Where a deposit would have been too much. */
-const CHANNELS: Readonly<Record<string, string>> = {
-  channel_limit_exceeded: "in payment channels",
-  payee_channel_limit_exceeded: "in payment channels to this payee",
-};
-
-const REASONS: Readonly<Record<string, string>> = {
-  payee_expired: "The permission to pay this payee had expired.",
-  recipient_not_allowed: "The payee is not on the allowlist.",
-  site_payee_changed: "The site requested payment to a different address from the one you allowed.",
-  payee_bound_to_site: "You allowed this payee only at its own site.",
-  origin_not_allowed: "The agent may not fetch from this site.",
-  agent_paused: "The agent was paused.",
-  paused_by_rule: "A rule of yours paused the agent.",
-  outside_pay_times: "It was outside the hours or days on which the agent pays.",
-  agent_expired: "The agent had expired.",
-  price_exceeds_max: "The price was above the maximum that the agent set for this call.",
-  listing_mismatch: "The seller's terms differed from its listing. Nothing was paid.",
-  challenge_already_used:
-    "The seller reused a payment challenge that an earlier payment had answered. Nothing was paid.",
-  channel_distrusted:
-    "The seller broke the rules of an earlier payment channel, which is being closed. Nothing was paid.",
-};
-
 /**
  * The API's suggestion is for the agent; this explanation is for the owner, with the numbers at the time of
  * the refusal.
  */
 export function explainDenial({ denial, amount }: Payment): string {
   if (!denial) return "";
-  const { code, policy } = denial;
-  const usdc = (value: string): string => (/^\d/.test(value) ? `${formatUsdc(value)} USDC` : value);
-  const payment = `The payment of ${usdc(amount)} exceeded the`;
-  const price = `The payment of ${usdc(policy.requested)} exceeded the`;
-  if (LIMITS[code] !== undefined)
-    return `${payment} ${usdc(policy.remaining)} left of ${LIMITS[code]} of ${usdc(policy.limit)}.`;
-  if (code === "per_payment_limit_exceeded")
-    return `${price} limit of ${usdc(policy.limit)} per payment.`;
-  if (code === "payee_per_payment_limit_exceeded")
-    return `${price} limit of ${usdc(policy.limit)} per payment to this payee.`;
-  if (code === "payment_rate_exceeded")
-    return `The agent had already made its ${policy.limit} payments in that hour.`;
-  if (CHANNELS[code] !== undefined)
-    return `The payment needed a deposit of ${usdc(policy.requested)}, with ${usdc(policy.spent)} of ${usdc(policy.limit)} held ${CHANNELS[code]}.`;
-  if (code === "channel_not_allowed") return channelReason(denial.needs ?? {});
-  return REASONS[code] ?? denial.suggestion;
-}
-
-function channelReason({ channelHeld, payeeChannelHeld }: ChannelNeeds): string {
-  if (channelHeld !== undefined)
-    return "You have not allowed this agent to pay through payment channels.";
-  return payeeChannelHeld === undefined
-    ? "The payment channel can keep unspent money for longer than you allow."
-    : "You allow no payment channel to this payee.";
+  const { code, policy, suggestion, needs = {} } = denial;
+  const owner = denialOf(code)?.owner;
+  if (typeof owner !== "function") return owner ?? suggestion;
+  // The numbers of the hourly limit are not amounts.
+  const usdc = (value: string): string =>
+    policy.window === "1h" || !/^\d/.test(value) ? value : `${formatUsdc(value)} USDC`;
+  const { requested, limit, spent, remaining } = policy;
+  return owner({
+    amount: usdc(amount),
+    requested: usdc(requested),
+    limit: usdc(limit),
+    spent: usdc(spent),
+    remaining: usdc(remaining),
+    needs,
+  });
 }
 
 /** An error code as a heading. */

@@ -1,6 +1,7 @@
 import { Button, Group } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
+import { denialOf } from "../../../../packages/rules/src/denials.ts";
 import type { Agent, Payment } from "../../lib/wire.ts";
 import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 import { AllowChannels } from "./AllowChannels.tsx";
@@ -22,30 +23,16 @@ export const DenialFixes = (props: FixProps): ReactNode => (
 );
 
 function Fix({ agent, payment }: FixProps): ReactNode {
-  switch (payment.denial?.code) {
-    case "recipient_not_allowed":
+  switch (denialOf(payment.denial?.code)?.fix) {
+    case "payee":
       return <AllowRecipient agent={agent} payment={payment} />;
-    case "site_payee_changed":
+    case "new payee":
       return <SignNewPayee agent={agent} payment={payment} />;
-    case "daily_limit_exceeded":
-    case "weekly_limit_exceeded":
-    case "monthly_limit_exceeded":
-    case "per_payment_limit_exceeded":
-    case "payee_limit_exceeded":
-    case "payee_per_payment_limit_exceeded":
+    case "limit":
       return <RaiseLimit agent={agent} payment={payment} />;
-    case "channel_not_allowed":
-    case "channel_limit_exceeded":
-    case "payee_channel_limit_exceeded":
+    case "channels":
       return <AllowChannels agent={agent} payment={payment} />;
-    case "agent_paused":
-    case "paused_by_rule":
-    case "outside_pay_times":
-    case "agent_expired":
-    case "payee_expired":
-    case "payment_rate_exceeded":
-    case "payee_bound_to_site":
-    case "origin_not_allowed":
+    case "rules":
       return (
         <Group>
           <Button component={Link} to={`/agents/${agent.id}/rules`} size="xs">
@@ -53,7 +40,7 @@ function Fix({ agent, payment }: FixProps): ReactNode {
           </Button>
         </Group>
       );
-    default:
+    case undefined:
       return null;
   }
 }
