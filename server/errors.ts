@@ -157,6 +157,11 @@ export const ERRORS = {
     "Proof of control required",
     'Serve `{"owners":["<your address>"]}` at `wellKnownUrl`, then retry.',
   ),
+  payee_denied: define(
+    403,
+    "The owner never pays this",
+    "Do not pay it in another way. Only the owner can allow it again, with the wallet.",
+  ),
   origin_not_allowed: define(
     403,
     "Origin not allowed",
@@ -297,6 +302,16 @@ export const ERRORS = {
     409,
     "Too many devices",
     "Remove a device you no longer use, then retry.",
+  ),
+  denied_payee_quota_exceeded: define(
+    409,
+    "Too many denied payees",
+    "Remove one that you may pay again, then retry.",
+  ),
+  denied_by_owner: define(
+    409,
+    "You never pay this payee",
+    "Remove it from your denied payees first: `POST /api/owner/denied-payees/remove`, which you sign.",
   ),
   payout_address_missing: define(
     409,

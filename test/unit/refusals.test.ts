@@ -51,6 +51,7 @@ const facts: fc.Arbitrary<Snapshot> = fc
       { allowed: false, expectedPayee: WALLET, seenPayee: OTHER },
       { allowed: false, payeeSites: ["https://b.example"] },
     ),
+    denied: often<string | undefined>(undefined, OTHER, "https://a.example"),
     refusal: often<Snapshot["refusal"]>(
       null,
       "listing_mismatch",
@@ -104,6 +105,7 @@ const facts: fc.Arbitrary<Snapshot> = fc
     ({
       agent,
       target,
+      denied,
       refusal,
       payeeExpired,
       price,
@@ -121,6 +123,7 @@ const facts: fc.Arbitrary<Snapshot> = fc
       ({
         ...agent,
         ...target,
+        denied,
         refusal,
         payeeExpired,
         price,
@@ -169,6 +172,7 @@ function expectedRefusal(f: Snapshot): Refusal | undefined {
   if (f.status !== "active") return ["status", "agent_paused"];
   if (f.expired) return ["expiry", "agent_expired"];
   if (f.closed === true) return ["pay_times", "outside_pay_times"];
+  if (f.denied !== undefined) return ["denied_payee", "payee_denied"];
   if (f.refusal !== null) return ["target", f.refusal as DenialCode];
   if (f.maxAmount !== null && price > f.maxAmount) return ["max_amount", "price_exceeds_max"];
   if (f.approval === undefined) {

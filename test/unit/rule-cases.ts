@@ -81,6 +81,12 @@ export const FAULTS: {
     detailPattern: /pays only at 08:00-18:00 UTC on mon,tue/,
   },
   {
+    rule: "denied_payee",
+    code: "payee_denied",
+    wrong: { denied: "https://a.example" },
+    detailPattern: /never pays anything at https:\/\/a\.example, from any agent/,
+  },
+  {
     rule: "target",
     code: "listing_mismatch",
     wrong: { refusal: "listing_mismatch" },

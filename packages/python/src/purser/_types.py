@@ -71,6 +71,7 @@ class AgentSelfAllowlistItem(TypedDict):
     channelHeld: NotRequired[Optional[str]]
     createdAt: NotRequired[str]
     limits: NotRequired[AgentSelfAllowlistItemLimits]
+    denied: NotRequired[Literal[True]]
 
 
 class AgentSelfKey(TypedDict):
@@ -290,6 +291,7 @@ class PaymentDenialPolicy(TypedDict):
     reserved: str
     remaining: str
     requested: str
+    denied: NotRequired[str]
 
 
 class PaymentDenialNeeds(TypedDict):
@@ -420,6 +422,7 @@ class PaymentSummaryDenialPolicy(TypedDict):
     reserved: str
     remaining: str
     requested: str
+    denied: NotRequired[str]
 
 
 class PaymentSummaryDenialNeeds(TypedDict):

@@ -4,6 +4,7 @@ import { Link } from "react-router";
 import { Section } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
 import { AuditChain } from "../../features/audit/AuditChain.tsx";
+import { NeverPay } from "../../features/denied-payees/NeverPay.tsx";
 import { AskFor } from "../../features/passkeys/AskFor.tsx";
 import { PayoutAddress } from "../../features/passkeys/PayoutAddress.tsx";
 import { WaysToSignIn } from "../../features/passkeys/WaysToSignIn.tsx";
@@ -47,6 +48,7 @@ export default function SettingsScreen(): ReactNode {
             </OwnerOnly>
           </Group>
         </Section>
+        <NeverPay />
         <Theme />
         <Sessions onSignOut={leave} />
         <Recovery />

@@ -199,6 +199,7 @@ export function explainDenial({ denial, amount }: Payment): string {
   if (CHANNELS[code] !== undefined)
     return `The payment needed a deposit of ${usdc(policy.requested)}, with ${usdc(policy.spent)} of ${usdc(policy.limit)} held ${CHANNELS[code]}.`;
   if (code === "channel_not_allowed") return channelReason(denial.needs ?? {});
+  if (code === "payee_denied") return `You never pay ${policy.denied ?? "this payee"}.`;
   return REASONS[code] ?? denial.suggestion;
 }
 
