@@ -114,7 +114,7 @@ function Row({ denied }: { denied: DeniedPayee }): ReactNode {
   const by = addedBy.toLowerCase() === owner.toLowerCase() ? "" : ` by ${shortAddress(addedBy)}`;
   return (
     <li className="list-row">
-      <Group justify="space-between" gap="md">
+      <Group justify="space-between" wrap="nowrap" gap="md">
         <div>
           {payee === null ? (
             <Text component="div" fw={550} style={{ overflowWrap: "anywhere" }}>

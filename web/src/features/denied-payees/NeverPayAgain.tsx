@@ -3,6 +3,7 @@ import { useDisclosure } from "@mantine/hooks";
 import { notifications } from "@mantine/notifications";
 import { useMutation } from "@tanstack/react-query";
 import type { ReactNode } from "react";
+import { Address } from "../../components/Address.tsx";
 import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Payment } from "../../lib/wire.ts";
@@ -44,9 +45,9 @@ export function NeverPayAgain({ payment }: { payment: Payment }): ReactNode {
         pending="Adding…"
         onCancel={confirming.close}
       >
-        None of your agents pays {recipient} from now on, whatever its rules or an approval allow.
-        Payments that are already signed settle. To allow it again, remove it in the settings, which
-        you sign.
+        None of your agents pays <Address value={recipient} copy={false} /> from now on, whatever
+        its rules or an approval allow. Payments that are already signed settle. To allow it again,
+        remove it in the settings, which you sign.
       </ConfirmDialog>
     </Group>
   );
