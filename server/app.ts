@@ -28,6 +28,7 @@ import agents from "./plugins/agents/index.ts";
 import recovery from "./plugins/recovery/index.ts";
 import passkeys from "./plugins/passkeys/index.ts";
 import stop from "./plugins/stop/index.ts";
+import deniedPayees from "./plugins/denied-payees/index.ts";
 import approvals from "./plugins/approvals/index.ts";
 import settlement from "./plugins/settlement/index.ts";
 import reconciliation from "./plugins/reconciliation/index.ts";
@@ -89,6 +90,7 @@ const MODULES = [
   recovery,
   passkeys,
   stop,
+  deniedPayees,
   approvals,
   settlement,
   reconciliation,

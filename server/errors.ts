@@ -211,6 +211,16 @@ export const ERRORS = {
     "Too many devices",
     "Remove a device you no longer use, then retry.",
   ),
+  denied_payee_quota_exceeded: define(
+    409,
+    "Too many denied payees",
+    "Remove one that you may pay again, then retry.",
+  ),
+  denied_by_owner: define(
+    409,
+    "You never pay this payee",
+    "Remove it from your denied payees first: `POST /api/owner/denied-payees/remove`, which you sign.",
+  ),
   payout_address_missing: define(
     409,
     "No payout address",

@@ -692,7 +692,8 @@ var ORDER_TYPES = {
   PayoutAddress: {
     PayoutAddress: [address("owner"), number("version"), address("payout"), ...SINGLE_USE]
   },
-  Resume: { Resume: [address("owner"), number("stoppedAt"), ...SINGLE_USE] }
+  Resume: { Resume: [address("owner"), number("stoppedAt"), ...SINGLE_USE] },
+  AllowPayeeAgain: { AllowPayeeAgain: [address("owner"), text("payee"), ...SINGLE_USE] }
 };
 var ORDER_KINDS = [
   "AgentPolicy",
@@ -710,8 +711,8 @@ function typesOf(kind, order) {
 }
 var DOMAIN_TYPE = [text("name"), text("version"), number("chainId")];
 var DOMAIN_STRUCTS = { EIP712Domain: DOMAIN_TYPE };
-var REQUESTED_FORM = "numbers";
-var FORMS = [REQUESTED_FORM, "readable"];
+var REQUESTED_FORM = "readable";
+var FORMS = [REQUESTED_FORM, "numbers"];
 var DOMAIN_VERSIONS = { readable: "3", numbers: "2" };
 var domainOf = (chainId, form) => ({ name: "Purser", version: DOMAIN_VERSIONS[form], chainId });
 var formOfDomain = ({ version }) => FORMS.find((form) => DOMAIN_VERSIONS[form] === version);
@@ -940,7 +941,8 @@ var SIGNED_AS = {
   "payout.named": "PayoutAddress",
   "owner.moved": "MoveOwner",
   "owner.received": "MoveOwner",
-  "resume.signed": "Resume"
+  "resume.signed": "Resume",
+  "allow_again.signed": "AllowPayeeAgain"
 };
 var AFTER_ORDER = {
   "agent.created": "AgentPolicy",
@@ -949,7 +951,8 @@ var AFTER_ORDER = {
   "key.rotated": "IssueKey",
   "connection.granted": "IssueKey",
   "approval.granted": "ApprovePayment",
-  "owner.resumed": "Resume"
+  "owner.resumed": "Resume",
+  "owner.payee_allowed": "AllowPayeeAgain"
 };
 var OTHER = "differs from its signed order";
 var UNFOUNDED = "does not follow from the rules in force before it";
@@ -1007,7 +1010,8 @@ var Authority = class {
     }
     if (kind === "Passkeys" || kind === "PayoutAddress") return this.#listFault(body, signed);
     if (kind === "MoveOwner") return this.#move(body, order);
-    if (kind === "Resume" && !isAddress(order.owner, body.owner)) return OTHER;
+    const isOfOwner = kind === "Resume" || kind === "AllowPayeeAgain";
+    if (isOfOwner && !isAddress(order.owner, body.owner)) return OTHER;
     this.#open = signed;
     return void 0;
   }
@@ -1081,6 +1085,8 @@ var Authority = class {
       return holds({ ...facts2, network: `eip155:${open.chainId}` }, after) ? void 0 : OTHER;
     }
     if (open.kind === "Resume") return void 0;
+    if (open.kind === "AllowPayeeAgain")
+      return body.before?.["payee"] === open.order.payee ? void 0 : OTHER;
     if (open.kind !== "AgentPolicy") return OTHER;
     const agent = this.#agent(agentId);
     agent.status = "active";

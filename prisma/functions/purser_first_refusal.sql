@@ -11,13 +11,14 @@ CREATE FUNCTION purser_first_refusal(
   p_price NUMERIC DEFAULT NULL, p_channel_deposit NUMERIC DEFAULT NULL, p_channel_held NUMERIC DEFAULT NULL,
   p_channel_limit NUMERIC DEFAULT NULL, p_channel_delay NUMERIC DEFAULT NULL, p_channel_longest_delay NUMERIC DEFAULT NULL,
   p_payee_channel_held NUMERIC DEFAULT NULL, p_payee_channel_limit NUMERIC DEFAULT NULL,
-  p_paused_by TEXT DEFAULT NULL, p_closed BOOLEAN DEFAULT NULL
+  p_paused_by TEXT DEFAULT NULL, p_closed BOOLEAN DEFAULT NULL, p_denied BOOLEAN DEFAULT NULL
 ) RETURNS TEXT LANGUAGE sql IMMUTABLE AS $$
   SELECT CASE
     WHEN p_paused_by <> 'stop' THEN 'paused_by_rule'
     WHEN p_status <> 'active' THEN 'agent_paused'
     WHEN p_expired THEN 'agent_expired'
     WHEN p_closed THEN 'outside_pay_times'
+    WHEN p_denied THEN 'payee_denied'
     WHEN p_refusal IS NOT NULL THEN p_refusal
     WHEN COALESCE(p_price, p_requested) > p_max_amount THEN 'price_exceeds_max'
     WHEN NOT p_allowed AND p_expected_payee IS NOT NULL THEN 'site_payee_changed'

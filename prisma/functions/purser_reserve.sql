@@ -177,7 +177,9 @@ BEGIN
                                           AND o.counterparty = ask.payee), 0) AS payee_day,
          COALESCE(sum(o.amount) FILTER (WHERE o.counted AND o.created_at > v_week.after_at), 0) AS week,
          COALESCE(sum(o.amount) FILTER (WHERE o.counted AND o.created_at > v_month.after_at), 0) AS month,
-         purser_outstanding(ask.agent_id, ask.chain_id, ask.balance_block) AS wallet
+         purser_outstanding(ask.agent_id, ask.chain_id, ask.balance_block) AS wallet,
+         -- Of the owner's denied payees. purser_deny_payee takes the agent's lock, so it is before or after this.
+         (SELECT d.entry FROM purser_denied(v_agent.owner_id, ask.payee, ask.site) d) AS denied
     INTO v_open FROM payments o WHERE o.agent_id = ask.agent_id AND o.outstanding;
   v_growth := ask.amount;
   IF ask.channel IS NOT NULL THEN
@@ -260,7 +262,7 @@ BEGIN
     p_channel_longest_delay => (v_channel->>'channelLongestDelay')::numeric,
     p_payee_channel_held => (v_channel->>'payeeChannelHeld')::numeric,
     p_payee_channel_limit => (v_channel->>'payeeChannelLimit')::numeric,
-    p_paused_by => v_paused_by, p_closed => v_closed);
+    p_paused_by => v_paused_by, p_closed => v_closed, p_denied => v_open.denied IS NOT NULL);
   IF v_failures IS NOT NULL AND (v_paused_by = 'pause_after_failures' OR code IS NOT NULL) THEN
     -- This refusal counts as well; one that only the rule itself caused does not.
     v_failures := v_failures + (code <> 'paused_by_rule')::int;
@@ -284,6 +286,9 @@ BEGIN
       'closed', v_closed, 'opensAt', CASE WHEN v_closed THEN
         to_char(purser_opens_at(v_agent.pay_hours, v_agent.pay_days, v_now) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') END));
   END IF;
+  IF v_open.denied IS NOT NULL THEN
+    snapshot := snapshot || jsonb_build_object('denied', v_open.denied);
+  END IF;
   -- Limits that are not set are left out.
   v_windows := array_remove(ARRAY[v_hour, v_payee_day, v_week, v_month], NULL);
   IF cardinality(v_windows) > 0 OR v_payee.per_payment_limit IS NOT NULL OR v_payee.expires_at IS NOT NULL THEN
@@ -303,7 +308,8 @@ BEGIN
     IF v_permit.id IS NOT NULL THEN
       snapshot := snapshot || jsonb_build_object('approval',
         jsonb_build_object('id', v_permit.id, 'nonce', v_permit.permit_nonce));
-      -- The permit lifts the allowlist and every limit. It does not lift the agent's status and expiry, its maxAmount, or the balance.
+      -- The permit lifts the allowlist and every limit. It does not lift the agent's status and expiry, the owner's denied
+      -- payees, its maxAmount, or the balance.
       code := purser_first_refusal(
         p_status => v_agent.status, p_expired => v_expired, p_refusal => v_refusal, p_requested => ask.amount,
         p_max_amount => ask.max_amount, p_allowed => TRUE, p_expected_payee => NULL, p_bound => FALSE,
@@ -311,7 +317,8 @@ BEGIN
         p_per_payment => NULL, p_payee_per_payment => NULL, p_per_hour => NULL, p_last_hour => NULL,
         p_payee_limit => NULL, p_payee_sum => NULL, p_limit => NULL, p_window_sum => v_sum,
         p_weekly => NULL, p_week_sum => NULL, p_monthly => NULL, p_month_sum => NULL,
-        p_balance => ask.balance, p_outstanding => v_open.wallet, p_paused_by => v_paused_by, p_closed => v_closed);
+        p_balance => ask.balance, p_outstanding => v_open.wallet, p_paused_by => v_paused_by, p_closed => v_closed,
+        p_denied => v_open.denied IS NOT NULL);
     END IF;
   END IF;
 

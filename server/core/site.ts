@@ -1,5 +1,6 @@
 /** A website where a payee may be paid: its origin (scheme, host, port), in one canonical form. */
 import { domainToUnicode } from "node:url";
+import { getAddress } from "viem";
 
 /** The site of a URL. Compared byte by byte: another port, a trailing dot or a lookalike is another site. */
 export const siteOf = (url: URL): string => url.origin;
@@ -32,3 +33,7 @@ export function readableSite(site: string): string | null {
   if (new URL(`https://${name}`).hostname !== hostname) return null;
   return `${protocol}//${name}${port === "" ? "" : `:${port}`}`;
 }
+
+/** An entry of an owner's denied payees, an address or a site, as people read it and as it is signed. */
+export const shownDenied = (entry: string): string =>
+  entry.startsWith("0x") ? getAddress(entry) : entry;

@@ -119,6 +119,11 @@ export const AllowlistEntry = Type.Object({
   limits: Type.Optional(
     Described(SpendingWindow, "For a payee with a daily limit, when a single agent is read"),
   ),
+  denied: Type.Optional(
+    Type.Literal(true, {
+      description: "The owner never pays it, from any agent; when a single agent is read",
+    }),
+  ),
 });
 export const Allowlist = Type.Object({ allowlist: Type.Array(AllowlistEntry) });
 export const ReplaceAllowlistBody = Strict({

@@ -7,6 +7,7 @@ export * from "./approvals.ts";
 export * from "./audit.ts";
 export * from "./channels.ts";
 export * from "./common.ts";
+export * from "./denied-payees.ts";
 export * from "./email.ts";
 export * from "./facilitator.ts";
 export * from "./first-steps.ts";

@@ -171,6 +171,12 @@ export const Policy = Type.Object({
   reserved: Type.String({ examples: ["0"] }),
   remaining: Type.String({ examples: ["0.75"] }),
   requested: Type.String({ examples: ["1.50"] }),
+  denied: Type.Optional(
+    Type.String({
+      examples: ["https://shop.example.com"],
+      description: "Of the rule `denied_payee`: the owner's entry, an address or a site",
+    }),
+  ),
 });
 
 /** One of the payment options of a 402, and why it was chosen or not. */

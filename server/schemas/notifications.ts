@@ -65,7 +65,7 @@ export const NOTIFICATION_MEANINGS: Readonly<Record<NotificationTypeName, string
   "agent.paused":
     "A rule paused an agent (`rule`, and why in `detail`). Resuming it needs the owner's signature.",
   "policy.changed":
-    "An agent was created, changed, paused or archived, or its payees, or the owner's recovery wallet, passkeys or payout address changed.",
+    "An agent was created, changed, paused or archived, or its payees, or the owner's recovery wallet, passkeys, payout address or denied payees changed.",
   "owner.stopped": "Everything was stopped: all agents are paused until the owner signs.",
   "owner.resumed": "The stop was ended: the agents that it paused can pay again.",
   "key.created": "A key or connection that can act for an agent was created.",

@@ -186,6 +186,8 @@ t.test("a signature for one action proves no other", async (t) => {
       "owner.received",
       "resume.signed",
       "owner.resumed",
+      "allow_again.signed",
+      "owner.payee_allowed",
       "agent.updated",
     ]) {
       if (from === to) continue;

@@ -64,6 +64,8 @@ const facts = fc.record({
   payeeAt: fc.constantFrom("", "", "https://a.example"),
   otherAt: fc.constantFrom("https://a.example", "https://b.example"),
   fetch: fc.constantFrom("any", "any", "sites"),
+  // What the owner denies: nothing, the payee, or a site.
+  denied: fc.constantFrom(undefined, undefined, undefined, undefined, PAYEE, "https://a.example"),
   perPaymentLimit: fc.option(amount),
   dailyLimit: amount,
   weeklyLimit: fc.option(amount),
@@ -92,6 +94,7 @@ const FAULTLESS: Facts = {
   payeeAt: "",
   otherAt: "https://a.example",
   fetch: "any",
+  denied: undefined,
   perPaymentLimit: null,
   dailyLimit: 4n,
   weeklyLimit: null,
@@ -119,6 +122,7 @@ const ONE_FAULT: Record<Exclude<DenialCode, (typeof OF_CHANNELS)[number]>, Parti
   paused_by_rule: { status: "paused", pausedBy: "pause_after_failures" },
   outside_pay_times: { payDays: "none" },
   agent_expired: { expired: true },
+  payee_denied: { denied: PAYEE },
   listing_mismatch: { refusal: "listing_mismatch" },
   url_blocked: { refusal: "url_blocked" },
   origin_not_allowed: { fetch: "sites", site: "https://b.example" },
@@ -178,6 +182,13 @@ async function refusalOf(given: Facts): Promise<string | null> {
     "UPDATE allowlist_entries SET site = CASE address WHEN $2 THEN $3 ELSE $4 END WHERE agent_id = $1",
     [agent.agentId, PAYEE, given.payeeAt, given.otherAt],
   );
+  await pool.query("DELETE FROM denied_payees");
+  if (given.denied !== undefined)
+    await pool.query("SELECT purser_deny_payee($1, $2, $3, '', '0x', 9)", [
+      agent.ownerId,
+      newId("dny"),
+      given.denied,
+    ]);
   await setPayee(pool, agent.agentId, PAYEE, {
     dailyLimit: given.payeeDailyLimit,
     perPaymentLimit: given.payeePerPaymentLimit,

@@ -151,6 +151,14 @@ export const FAULTS: Fault[] = [
     detailPattern: /pays only at 08:00-18:00 UTC on mon,tue/,
   },
   {
+    rule: "denied_payee",
+    code: "payee_denied",
+    when: ({ denied }) => denied !== undefined,
+    alone: true,
+    wrong: { denied: "https://a.example" },
+    detailPattern: /never pays anything at https:\/\/a\.example, from any agent/,
+  },
+  {
     rule: "target",
     code: "listing_mismatch",
     when: ({ refusal }) => refusal === "listing_mismatch",

@@ -17,6 +17,7 @@ import {
   type FieldToSign,
   fieldsToSign,
   moveToSign,
+  allowAgainToSign,
   resumeToSign,
   secondWalletToSign,
   withdrawalToSign,
@@ -284,6 +285,18 @@ t.test("a stop that the screen does not show is not resumed", async (t) => {
   t.equal(hashTypedData(typed as never), orderDigest("Resume", order, CHAIN_ID, REQUESTED_FORM));
   for (const change of [{ owner: other }, { stoppedAt: "1900000001" }])
     t.throws(() => resumeToSign({ ...order, ...change }, wanted, CHAIN_ID), differs);
+});
+
+t.test("a payee that the screen does not show is not allowed again", async (t) => {
+  const order = { owner: wallet, payee: "https://shop.example", ...SINGLE_USE };
+  const wanted = { owner: wallet, payee: "https://shop.example" };
+  const typed = allowAgainToSign(order, wanted, CHAIN_ID);
+  t.equal(
+    hashTypedData(typed as never),
+    orderDigest("AllowPayeeAgain", order, CHAIN_ID, REQUESTED_FORM),
+  );
+  for (const change of [{ owner: other }, { payee: "https://shop.example:8443" }])
+    t.throws(() => allowAgainToSign({ ...order, ...change }, wanted, CHAIN_ID), differs);
 });
 
 t.test("the web app predicts what the server treats as loosening", async (t) => {

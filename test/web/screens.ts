@@ -133,6 +133,15 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
   await subscribe(world, owner.account.address);
   await asAgent(world, agent.apiKey, "spend", { recipient: payee, amount: "0.3" });
   await nameRecoveryWallet(world.app, owner, SECOND);
+  for (const [which, note] of [
+    [{ payee: testAccount(75).address }, "Sent nothing for two payments"],
+    [{ site: "https://shop.example" }, ""],
+  ] as const)
+    await asOwner(world.app, owner, {
+      method: "POST",
+      url: "/api/owner/denied-payees",
+      body: { ...which, note },
+    });
   const listings = await world.app.inject({ url: "/api/listings" });
   const [listing] = listings.json<{ items: { id: string }[] }>().items;
   const payer = testAccount(74);
@@ -197,6 +206,15 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
         const demo = page.getByRole("button", { name: /^Demo wallet/ });
         const sign = page.getByRole("button", { name: "Sign", exact: true });
         await demo.or(sign).first().waitFor();
+      },
+    },
+    {
+      name: "agent-never-pay",
+      path: `${base}?payment=${String(blocked.body.paymentId)}`,
+      ready: "Allow this payee",
+      act: async (page) => {
+        await page.getByRole("button", { name: "Never pay this payee again" }).click();
+        await page.getByText("None of your agents pays").waitFor();
       },
     },
     {
@@ -340,6 +358,16 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     },
     { name: "agent-pause-link", path: `${base}?do=pause`, ready: "Nothing has changed yet" },
     { name: "settings", path: "/settings", ready: "This device" },
+    {
+      name: "settings-never-pay",
+      path: "/settings",
+      ready: "Sent nothing for two payments",
+      act: async (page) => {
+        await page.getByLabel("Address or website").fill("0x12");
+        await page.getByRole("button", { name: "Never pay this", exact: true }).click();
+        await page.getByText("An address is 0x followed by").waitFor();
+      },
+    },
     {
       name: "settings-second",
       path: "/settings",

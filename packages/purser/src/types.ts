@@ -143,6 +143,8 @@ export type AgentSelf = {
       /** RFC 3339 time in UTC */
       nextReleaseAt: string | null;
     };
+    /** The owner never pays it, from any agent; when a single agent is read */
+    denied?: true;
   }[];
   key: {
     /** An id of this service */
@@ -494,6 +496,8 @@ export type Payment = {
       reserved: string;
       remaining: string;
       requested: string;
+      /** Of the rule `denied_payee`: the owner's entry, an address or a site */
+      denied?: string;
     };
     /** For `site_payee_changed` */
     site?: string;
@@ -648,6 +652,8 @@ export type PaymentSummary = {
       reserved: string;
       remaining: string;
       requested: string;
+      /** Of the rule `denied_payee`: the owner's entry, an address or a site */
+      denied?: string;
     };
     /** For `site_payee_changed` */
     site?: string;

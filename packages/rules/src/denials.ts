@@ -12,7 +12,7 @@ interface Declaration {
   /** For the owner; without it, `help`. */
   owner?: string | ((refused: Refused) => string);
   /** What the owner can change. */
-  fix?: "payee" | "new payee" | "limit" | "channels" | "rules";
+  fix?: "payee" | "new payee" | "limit" | "channels" | "rules" | "denied payees";
 }
 
 /** The numbers of a refusal, as the owner reads them. */
@@ -24,6 +24,8 @@ export interface Refused {
   limit: string;
   spent: string;
   remaining: string;
+  /** Of `payee_denied`: the owner's entry. */
+  denied?: string | undefined;
   /** Of `channel_not_allowed`: the settings that it needs. */
   needs: { channelHeld?: string; payeeChannelHeld?: string };
 }
@@ -222,6 +224,13 @@ export const DENIALS = {
     status: 403,
     title: "URL not allowed",
     help: "Only public http(s) addresses can be fetched. The operator can allow a private origin in `FETCH_PRIVATE_ORIGINS`.",
+  },
+  payee_denied: {
+    status: 403,
+    title: "The owner never pays this",
+    help: "Do not pay it in another way. Only the owner can allow it again, with the wallet.",
+    owner: ({ denied = "this payee" }) => `You never pay ${denied}.`,
+    fix: "denied payees",
   },
   origin_not_allowed: {
     status: 403,

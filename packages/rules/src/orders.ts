@@ -93,6 +93,14 @@ export interface ResumeOrder {
   deadline: string;
 }
 
+/** Removes an entry of what the owner never pays: an address, or a site. */
+export interface AllowPayeeAgainOrder {
+  owner: string;
+  payee: string;
+  nonce: string;
+  deadline: string;
+}
+
 export interface Orders {
   AgentPolicy: AgentPolicyOrder;
   IssueKey: IssueKeyOrder;
@@ -103,6 +111,7 @@ export interface Orders {
   Passkeys: PasskeysOrder;
   PayoutAddress: PayoutAddressOrder;
   Resume: ResumeOrder;
+  AllowPayeeAgain: AllowPayeeAgainOrder;
 }
 export type OrderKind = keyof Orders;
 
@@ -150,6 +159,7 @@ const ORDER_TYPES: Readonly<Record<Exclude<OrderKind, "AgentPolicy">, Structs>> 
     PayoutAddress: [address("owner"), number("version"), address("payout"), ...SINGLE_USE],
   },
   Resume: { Resume: [address("owner"), number("stoppedAt"), ...SINGLE_USE] },
+  AllowPayeeAgain: { AllowPayeeAgain: [address("owner"), text("payee"), ...SINGLE_USE] },
 };
 
 export const ORDER_KINDS: readonly OrderKind[] = [

@@ -96,7 +96,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         tags: ["owners: payments"],
         operationId: "streamEvents",
         summary:
-          "Server-sent events `payment`, `agent`, `approval.*`, `owner` (everything was stopped or resumed), `session`; resumes with Last-Event-ID",
+          "Server-sent events `payment`, `agent`, `approval.*`, `owner` (everything was stopped or resumed, or the denied payees changed), `session`; resumes with Last-Event-ID",
         headers: Type.Object({
           "last-event-id": Type.Optional(
             Type.String({ description: "The `id` of the last event you have" }),

@@ -8,6 +8,7 @@ import {
   type AgentRow,
   type NewAgent,
 } from "./store.ts";
+import { assertNotDenied } from "./denied-store.ts";
 import { allowlistChange, entriesOf, storeAllowlist } from "./payees-store.ts";
 import { createApiKey, insertApiKey, type ApiKeyRow, revokeApiKeys } from "../auth/api-keys.ts";
 import { insertWallet } from "../custody/store.ts";
@@ -22,7 +23,7 @@ import type { Payee, RulesInForce } from "../../core/rules.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 import { SignatureNeeded, type Draft, type SignedOrder } from "../orders/orders.ts";
 import { findOrder, type PreparedWallet } from "../orders/store.ts";
-import { writeAllowlist } from "./allowlist.ts";
+import { addedIn, writeAllowlist } from "./allowlist.ts";
 import {
   changeAgent,
   withOwnerLock,
@@ -75,6 +76,7 @@ export async function createAgent(
   const work = () =>
     call.prisma.$transaction(async (tx) => {
       await assertNotStopped(tx, call.owner.id);
+      await assertNotDenied(tx, call.owner.id, wanted.allowlist);
       const { expiresAtSeconds: endsAt } = wanted.rules;
       if (endsAt != null && Number(endsAt) * 1000 <= (await databaseNow(tx)).getTime())
         throw refuseField("validation_failed", "body.expiresAt", "must be in the future");
@@ -213,8 +215,10 @@ export async function editAgent(
     const next = { ...held.agent, ...change };
     const before = await entriesOf(held.tx, agentId);
     const setsStatus = change.status !== undefined;
+    const listing = listed && allowlistChange(before, listed);
+    if (listing) await assertNotDenied(held.tx, held.agent.ownerId, addedIn(listing));
     await held.permit(before, rulesInForce(next, listed ?? before), next.name, setsStatus);
-    if (listed) await writeAllowlist(held, allowlistChange(before, listed));
+    if (listing) await writeAllowlist(held, listing);
     return writeRules(held, change);
   });
 }

@@ -1,6 +1,6 @@
 import type { Address } from "viem";
 import { ApiError } from "../../errors.ts";
-import type { Payee } from "../../core/rules.ts";
+import { payeeKey, type Payee } from "../../core/rules.ts";
 import { type AddAllowlistBody, type AllowlistInput, MAX_ALLOWLIST } from "../../schemas/agents.ts";
 import { changeAgent, payeeFacts, type LockedAgent, type OwnerCall } from "./change.ts";
 import {
@@ -19,6 +19,7 @@ import {
   type AllowlistChange,
   type AllowlistRow,
 } from "./payees-store.ts";
+import { assertNotDenied } from "./denied-store.ts";
 import { updateAgent } from "./store.ts";
 
 /** Replaces the whole list (bulk paste). Unchanged entries keep their date. */
@@ -30,8 +31,10 @@ export async function replaceAllowlist(
   const entries = readAllowlist(items);
   return changeAgent(call, agentId, async (held) => {
     const before = await entriesOf(held.tx, agentId);
+    const change = allowlistChange(before, entries);
+    await assertNotDenied(held.tx, held.agent.ownerId, addedIn(change));
     await held.permit(before, rulesInForce(held.agent, entries), held.agent.name);
-    await writeAllowlist(held, allowlistChange(before, entries));
+    await writeAllowlist(held, change);
     return entriesOf(held.tx, agentId);
   });
 }
@@ -75,6 +78,7 @@ export async function addToAllowlist(
         `exceeds the maximum of ${MAX_ALLOWLIST} addresses in an allowlist`,
       );
     const after = [...others, wanted];
+    if (!known) await assertNotDenied(tx, agent.ownerId, [wanted]);
     await permit(before, rulesInForce(agent, after), agent.name);
     const change = allowlistChange(before, after);
     if (isEmpty(change)) return before;
@@ -121,6 +125,12 @@ export async function removeAllowed(
     });
     return others;
   });
+}
+
+/** The payees that were not on the list before, anywhere or at this site. */
+export function addedIn({ before, after }: AllowlistChange): Payee[] {
+  const known = new Set(before.map(payeeKey));
+  return after.filter((payee) => !known.has(payeeKey(payee)));
 }
 
 const isEmpty = ({ before, after }: AllowlistChange): boolean =>

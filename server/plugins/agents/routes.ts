@@ -67,7 +67,7 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents",
     {
-      config: { auth: "owner" },
+      config: { auth: "owner", errors: ["denied_by_owner"] },
       bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,
@@ -106,7 +106,7 @@ export const agentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.patch(
     "/api/agents/:id",
     {
-      config: { auth: "owner", second: true },
+      config: { auth: "owner", second: true, errors: ["denied_by_owner"] },
       bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,
@@ -152,7 +152,7 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.put(
     "/api/agents/:id/allowlist",
     {
-      config: { auth: "owner", second: true },
+      config: { auth: "owner", second: true, errors: ["denied_by_owner"] },
       bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,
@@ -173,7 +173,7 @@ export const allowlistRoutes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/agents/:id/allowlist",
     {
-      config: { auth: "owner", second: true },
+      config: { auth: "owner", second: true, errors: ["denied_by_owner"] },
       bodyLimit: SIGNED_BODY_LIMIT_BYTES,
       schema: {
         tags,

@@ -4,6 +4,7 @@ import { payeeKey } from "../../core/rules.ts";
 import { payeeOnWire, rulesOnWire } from "./rules.ts";
 import type { Db } from "../../infra/db/prisma.ts";
 import { readActivity, type AgentActivity, type AgentRow } from "./store.ts";
+import { deniedOnList } from "./denied-store.ts";
 import { listAllowlists, type AllowlistRow } from "./payees-store.ts";
 import { limitsOnWire, windowOnWire } from "../guardrails/explain.ts";
 import { availableOf, type WalletFacts } from "../guardrails/available.ts";
@@ -23,12 +24,14 @@ export async function viewAgents(
 ): Promise<Agent[]> {
   if (agents.length === 0) return [];
   const ids = agents.map(({ id }) => id);
-  const [limits, activity, allowlists, wallets] = await Promise.all([
-    // Limits per payee only for a single agent: a list does not show them.
-    readLimits(pool, ids, { payees: agents.length === 1 }),
+  const [single] = agents.length === 1 ? ids : [];
+  const [limits, activity, allowlists, wallets, denied] = await Promise.all([
+    // Limits of payees, and which of them are denied, only for a single agent: a list does not show them.
+    readLimits(pool, ids, { payees: single !== undefined }),
     readActivity(prisma, ids),
     listAllowlists(prisma, ids),
     readWallets(agents),
+    single === undefined ? NONE : deniedOnList(prisma, single),
   ]);
   return agents.map((agent) =>
     viewAgent(agent, {
@@ -37,9 +40,12 @@ export async function viewAgents(
       allowlist: allowlists.get(agent.id) ?? [],
       balances: wallets.balances.get(agent.walletAddress),
       wallet: wallets.facts.get(agent.id),
+      denied,
     }),
   );
 }
+
+const NONE: ReadonlySet<string> = new Set();
 
 interface Surroundings {
   limits: Limits | undefined;
@@ -47,10 +53,12 @@ interface Surroundings {
   allowlist: readonly AllowlistRow[];
   balances: WalletBalances | undefined;
   wallet: WalletFacts | undefined;
+  /** The payees that the owner denies, by payeeKey. */
+  denied: ReadonlySet<string>;
 }
 
 function viewAgent(agent: AgentRow, around: Surroundings): Agent {
-  const { limits, activity, allowlist, balances } = around;
+  const { limits, activity, allowlist, balances, denied } = around;
   const own = balanceOn(balances, agent.network);
   return {
     ...rulesOnWire(agent),
@@ -65,7 +73,7 @@ function viewAgent(agent: AgentRow, around: Surroundings): Agent {
     balance: own === undefined ? null : formatAtomic(own.atomic),
     balances: balancesOnWire(balances),
     limits: viewLimits(agent, { ...around, limits: limits ?? unused(agent) }),
-    allowlist: viewPayees(allowlist, limits),
+    allowlist: viewPayees(allowlist, limits, denied),
     createdAt: agent.createdAt.toISOString(),
     updatedAt: agent.updatedAt.toISOString(),
     archivedAt: agent.archivedAt?.toISOString() ?? null,
@@ -85,14 +93,19 @@ export const viewEntry = (row: AllowlistRow) => ({
   createdAt: row.createdAt.toISOString(),
 });
 
-/** Payees with their own limit show what is left of it. */
+/** Payees with their own limit show what is left of it; those that the owner denies show that. */
 export const viewPayees = (
   entries: readonly AllowlistRow[],
   limits: Limits | undefined,
+  denied: ReadonlySet<string>,
 ): Agent["allowlist"] =>
   entries.map((entry) => {
     const window = limits?.payees.get(payeeKey(entry));
-    return { ...viewEntry(entry), ...(window && { limits: windowOnWire(window) }) };
+    return {
+      ...viewEntry(entry),
+      ...(window && { limits: windowOnWire(window) }),
+      ...(denied.has(payeeKey(entry)) && { denied: true as const }),
+    };
   });
 
 /** The limits, and how much they and all other rules for every payee allow right now. */
@@ -102,10 +115,11 @@ export const viewLimits = (
     limits: Limits;
     allowlist: readonly AllowlistRow[];
     wallet: WalletFacts | undefined;
+    denied: ReadonlySet<string>;
   },
 ): Agent["limits"] => {
-  const { limits, allowlist, wallet } = around;
-  const hasPayees = allowlist.length > 0;
+  const { limits, allowlist, wallet, denied } = around;
+  const hasPayees = allowlist.some((entry) => !denied.has(payeeKey(entry)));
   return limitsOnWire(limits, availableOf({ ...agent, hasPayees, limits }, wallet));
 };
 

@@ -13,6 +13,7 @@ import { approvalOrder, APPROVAL_SECONDS } from "../../core/orders.ts";
 import { databaseNow, secondsAfter, type Db, type PrismaClient } from "../../infra/db/prisma.ts";
 import type { AgentApproval, Approval, ApprovalRequired } from "../../schemas/approvals.ts";
 import { withOwnerLock, useOrderOrRequest, writeAudit, type OwnerCall } from "../agents/change.ts";
+import { assertNotDenied } from "../agents/denied-store.ts";
 import { lockAgent } from "../agents/store.ts";
 import { orderNotSigned } from "../orders/orders.ts";
 import {
@@ -117,6 +118,7 @@ export class Approvals {
         // The same signature again: the response to it was lost.
         if (signed && held.permitNonce === signed.digest) return;
         if (held.state !== "open") throw closed(held);
+        await assertNotDenied(tx, call.owner.id, [{ address: held.payee, site: held.site }]);
         await useOrderOrRequest(tx, call, signed, {
           kind: "ApprovePayment",
           agentId,

@@ -85,7 +85,7 @@ const routes: FastifyPluginAsyncTypebox<{ waiting: Waiting }> = async (app, { wa
   app.post(
     "/api/approvals/:id/approve",
     {
-      config: { auth: "owner", errors: ["approval_closed"] },
+      config: { auth: "owner", errors: ["approval_closed", "denied_by_owner"] },
       schema: {
         tags,
         operationId: "approvePayment",

@@ -80,6 +80,7 @@ const SIGNED_AS: Readonly<Record<string, Signed["kind"]>> = {
   "owner.moved": "MoveOwner",
   "owner.received": "MoveOwner",
   "resume.signed": "Resume",
+  "allow_again.signed": "AllowPayeeAgain",
 };
 /** Actions that directly follow the entry of their order. */
 const AFTER_ORDER: Readonly<Record<string, OrderKind>> = {
@@ -90,6 +91,7 @@ const AFTER_ORDER: Readonly<Record<string, OrderKind>> = {
   "connection.granted": "IssueKey",
   "approval.granted": "ApprovePayment",
   "owner.resumed": "Resume",
+  "owner.payee_allowed": "AllowPayeeAgain",
 };
 
 type Facts = Record<string, unknown>;
@@ -176,7 +178,8 @@ export class Authority {
     }
     if (kind === "Passkeys" || kind === "PayoutAddress") return this.#listFault(body, signed);
     if (kind === "MoveOwner") return this.#move(body, order);
-    if (kind === "Resume" && !isAddress(order.owner, body.owner)) return OTHER;
+    const isOfOwner = kind === "Resume" || kind === "AllowPayeeAgain";
+    if (isOfOwner && !isAddress(order.owner, body.owner)) return OTHER;
     this.#open = signed;
     return undefined;
   }
@@ -262,6 +265,8 @@ export class Authority {
       return holds({ ...facts, network: `eip155:${open.chainId}` }, after) ? undefined : OTHER;
     }
     if (open.kind === "Resume") return undefined;
+    if (open.kind === "AllowPayeeAgain")
+      return body.before?.["payee"] === open.order.payee ? undefined : OTHER;
     if (open.kind !== "AgentPolicy") return OTHER;
     const agent = this.#agent(agentId);
     agent.status = "active";

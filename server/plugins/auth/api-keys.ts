@@ -54,6 +54,8 @@ export interface KeyHolder {
   fetch: "any" | "sites";
   /** Its owner allows money in payment channels. */
   usesChannels: boolean;
+  /** Its owner never pays some payee or site. */
+  hasDenied: boolean;
   expiresAt: Date | null;
 }
 
@@ -75,6 +77,7 @@ const HOLDER = `k.id AS "apiKeyId", k.revoked_at IS NOT NULL AS revoked,
                 coalesce(k.last_used_at < now() - interval '1 minute', true) AS "isUseStale",
                 a.id, a.owner_id AS "ownerId", a.name, a.wallet_address AS "walletAddress",
                 a.network, a.status, a.fetch_scope AS fetch, a.channel_held > 0 AS "usesChannels",
+                EXISTS (SELECT FROM denied_payees d WHERE d.owner_id = a.owner_id) AS "hasDenied",
                 a.expires_at AS "expiresAt"`;
 /** The query of every agent request: by the unique index of the hash, prepared once per connection. */
 const BY_KEY = {

@@ -15,6 +15,7 @@ import {
 import { DAYS, durationText, HOURS, SIGNED } from "../../../packages/rules/src/kinds.ts";
 import { formatGas } from "../../core/gas.ts";
 import { formatAtomic } from "../../core/money.ts";
+import { shownDenied } from "../../core/site.ts";
 import type { ErrorCode } from "../../errors.ts";
 
 interface Rule<Facts, Code extends Denial = Denial> {
@@ -89,6 +90,8 @@ export interface PolicyNumbers {
   spent: string;
   reserved: string;
   remaining: string;
+  /** What the owner never pays: the address or the site that refused. */
+  denied?: string;
 }
 
 /** The times that the database returned besides the facts, and the wallet. */
@@ -490,6 +493,31 @@ const expiry = {
   field: ofAgent("expiresAt"),
   factsOf: ({ expired }) => ({ expired }),
 } as const satisfies Rule<ExpiryFacts, "agent_expired">;
+
+interface DeniedPayeeFacts extends DailyLimitFacts {
+  /** The owner's entry that denies the payee or the site; missing if none does. */
+  denied?: string;
+}
+
+const deniedPayee = {
+  name: "denied_payee",
+  codes: ["payee_denied"],
+  check: ({ denied }) =>
+    denied === undefined
+      ? null
+      : {
+          refusal: "payee_denied",
+          detail: denied.startsWith("0x")
+            ? `The owner never pays ${shownDenied(denied)}, from any agent.`
+            : `The owner never pays anything at ${denied}, from any agent.`,
+        },
+  policy: (facts) =>
+    facts.denied === undefined
+      ? null
+      : { ...dailyNumbers(facts), denied: shownDenied(facts.denied) },
+  // Waiting does not help.
+  advise: () => ({ extra: { nextReleaseAt: null, availableAt: null } }),
+} as const satisfies Rule<DeniedPayeeFacts, "payee_denied">;
 
 export type TargetCode =
   | "listing_mismatch"
@@ -953,6 +981,7 @@ const ORDERED = [
   status,
   expiry,
   payTimes,
+  deniedPayee,
   target,
   maxAmount,
   allowlist,
@@ -979,6 +1008,7 @@ export interface Snapshot
     PriceJumpFacts,
     ExpiryFacts,
     PayTimesFacts,
+    DeniedPayeeFacts,
     TargetFacts,
     MaxAmountFacts,
     AllowlistFacts,

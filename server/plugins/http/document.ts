@@ -107,6 +107,7 @@ const TAGS: Record<string, string> = {
   "owners: payments": "Payments, fetches and refusals",
   "owners: withdrawals": "Withdrawals, with an order that the owner's wallet signs",
   "owners: stop": "Stop everything with one request, and resume with the owner's signature",
+  "owners: denied payees": "Addresses and sites that none of the owner's agents pays",
   "owners: recovery": "The owner's recovery wallet",
   "owners: passkeys": "The owner's passkeys, and where an owner without a wallet withdraws to",
   "owners: notifications": "Notifications of owners and merchants, and webhooks",

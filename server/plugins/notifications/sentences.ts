@@ -33,6 +33,8 @@ const CHANGES: Readonly<Record<string, string>> = {
   "second.named": "Your recovery wallet was changed",
   "passkeys.signed": "The list of your passkeys was changed",
   "payout.named": "Your payout address was named or changed; a change waits 24 hours",
+  "owner.payee_denied": "A payee was added to Never pay",
+  "owner.payee_allowed": "A payee was removed from Never pay",
   "owner.moved": "Your account was moved to another wallet",
   "owner.received": "You received the agents of another wallet",
 };

@@ -8,6 +8,7 @@ import { ApiError } from "../../errors.ts";
 import { tracedAs } from "../../infra/tracing.ts";
 import type { Overview } from "../../schemas/overview.ts";
 import type { AgentSelf } from "../../schemas/payments.ts";
+import { deniedOnList } from "../agents/denied-store.ts";
 import { listAllowlists } from "../agents/payees-store.ts";
 import {
   isReservationGone,
@@ -257,15 +258,22 @@ function decorateReading(app: FastifyInstance): void {
   app.decorate("agentSelf", async (agent: { id: string; apiKeyId: string }) => {
     const row = await findSelf(app.prisma, { agentId: agent.id, apiKeyId: agent.apiKeyId });
     if (!row) throw new ApiError("not_found");
-    const [limits, allowlists, wallets] = await Promise.all([
+    const [limits, allowlists, denied, wallets] = await Promise.all([
       app.limits.of(agent.id, { payees: true }),
       listAllowlists(app.prisma, [agent.id]),
+      deniedOnList(app.prisma, agent.id),
       app.agentWallets([row]),
     ]);
     if (!limits) throw new ApiError("not_found");
     const { network } = app.chains.byNetwork(row.network) ?? app.chains.default;
     const allowlist = allowlists.get(agent.id) ?? [];
-    return presentSelf(row, { limits, allowlist, wallets, asset: network.usdc.address });
+    return presentSelf(row, {
+      limits,
+      allowlist,
+      denied,
+      wallets,
+      asset: network.usdc.address,
+    });
   });
 }
 

@@ -176,6 +176,7 @@ export function presentSelf(
   around: {
     limits: Limits;
     allowlist: readonly AllowlistRow[];
+    denied: ReadonlySet<string>;
     wallets: Wallets;
     asset: Address;
   },
@@ -196,7 +197,7 @@ export function presentSelf(
     balances: balancesOnWire(balances),
     limits: viewLimits(row, { ...around, wallet: around.wallets.facts.get(row.id) }),
     ...(settingsOnWire(SELF_FIELDS, row) as SelfWire),
-    allowlist: viewPayees(around.allowlist, around.limits),
+    allowlist: viewPayees(around.allowlist, around.limits, around.denied),
     key: {
       id: row.keyId,
       label: row.keyLabel,

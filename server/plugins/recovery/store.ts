@@ -1,4 +1,5 @@
 import type { Db } from "../../infra/db/prisma.ts";
+import { giveDenied } from "../agents/denied-store.ts";
 
 /** All agents of an owner, including archived ones, locked until the transaction ends. */
 export async function lockAgents(tx: Db, ownerId: string): Promise<string[]> {
@@ -9,7 +10,7 @@ export async function lockAgents(tx: Db, ownerId: string): Promise<string[]> {
 }
 
 /**
- * Moves agents with all their data, and listings, but without the former owner's approvals: only the new owner's
+ * Moves agents with all their data, listings and denied payees, but without the former owner's approvals: only the new owner's
  * decisions count.
  */
 export async function giveAgents(tx: Db, from: string, to: string): Promise<void> {
@@ -19,6 +20,7 @@ export async function giveAgents(tx: Db, from: string, to: string): Promise<void
   });
   await tx.agent.updateMany({ where: { ownerId: from }, data: { ownerId: to } });
   await tx.listing.updateMany({ where: { ownerId: from }, data: { ownerId: to } });
+  await giveDenied(tx, from, to);
 }
 
 export async function keepSecondSignature(tx: Db, nonce: string, signature: string): Promise<void> {

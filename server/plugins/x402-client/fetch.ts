@@ -15,6 +15,7 @@
 import type { Address } from "viem";
 import { siteOf } from "../../core/site.ts";
 import { ApiError } from "../../errors.ts";
+import { deniedBy } from "../agents/denied-store.ts";
 import { hasSite } from "../agents/payees-store.ts";
 import type { TargetRefusal } from "../guardrails/types.ts";
 import type { ListingPins, ProbedTerms } from "../listings/index.ts";
@@ -369,12 +370,16 @@ export class X402Client {
   }
 
   /**
-   * An agent restricted to its sites sends nothing to others: no price request, no free fetch, and no DNS
-   * lookup.
+   * Nothing is sent to a site that the owner denies, and an agent restricted to its sites sends nothing to others: no
+   * price request, no free fetch, and no DNS lookup.
    */
   async #assertMayFetch(job: Job): Promise<void> {
     const { caller, target, deps } = job;
-    if (caller.fetch === "any" || (await hasSite(deps.db, caller.id, siteOf(target.url)))) return;
+    const site = siteOf(target.url);
+    // SQL names the owner's entry. If it was removed meanwhile, this is refused all the same.
+    if (caller.hasDenied && (await deniedBy(deps.db, caller.ownerId, { site })) !== undefined)
+      throw await this.#refuse(job, { code: "url_blocked" });
+    if (caller.fetch === "any" || (await hasSite(deps.db, caller.id, site))) return;
     throw await this.#refuse(job, { code: "origin_not_allowed" });
   }
 

@@ -30,6 +30,8 @@ export interface FetchCaller extends Payer {
   fetch: "any" | "sites";
   /** Its owner allows money in payment channels. */
   usesChannels: boolean;
+  /** Its owner may deny the target's site. */
+  hasDenied: boolean;
   requestId: string | null;
   idempotency?: IdempotencyRef;
   /** Its share of memory, held until its response is sent. */

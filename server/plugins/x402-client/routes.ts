@@ -86,6 +86,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
           network: agent.network,
           fetch: agent.fetch,
           usesChannels: agent.usesChannels,
+          hasDenied: agent.hasDenied,
           requestId: request.id,
           idempotency: await request.payingRef({
             subjectId: agent.id,
@@ -131,6 +132,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
           network: agent.network,
           fetch: agent.fetch,
           usesChannels: (agent.channelHeldAtomic ?? 0n) > 0n,
+          hasDenied: true,
           requestId: request.id,
           idempotency: await request.payingRef({ subjectId: agent.id, route: TRY, body, reply }),
         },

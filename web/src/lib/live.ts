@@ -8,7 +8,7 @@ type LiveEvent =
   | { type: "agent"; agentId: string }
   | { type: "approval"; approvalId: string }
   | { type: "notification" }
-  /** Everything was stopped or resumed. */
+  /** Everything was stopped or resumed, or the denied payees changed. */
   | { type: "owner" }
   | { type: "session" };
 type LiveState = "closed" | "connecting" | "open";

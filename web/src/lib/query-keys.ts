@@ -23,6 +23,7 @@ export const keys = {
   /** A program's request, from the parameters of its URL. */
   consent: (parameters: object) => ["consent", parameters] as const,
   auditChain: ["audit-chain"],
+  deniedPayees: ["denied-payees"],
   recovery: ["recovery"],
   passkeys: ["passkeys"],
   payout: ["payout"],
@@ -93,8 +94,9 @@ export const staleAfter = {
     "audit-chain",
     "first-steps",
   ],
-  /** Everything was stopped or resumed. */
-  stop: ["session", "agents", "agent", "overview", "notifications", "audit-chain"],
+  /** Everything was stopped or resumed, or the denied payees changed: one event reports both. */
+  stop: ["session", "agents", "agent", "overview", "notifications", "audit-chain", "denied-payees"],
+  denied: ["denied-payees", "agents", "agent", "notifications", "audit-chain"],
   apiKeys: ["keys", "audit", "audit-chain", "first-steps"],
   channels: ["channels", "agent"],
   connections: ["connections", "audit", "audit-chain"],
@@ -120,6 +122,7 @@ export const invalidate = {
   afterPayment: () => refetch(staleAfter.payment),
   afterRules: () => refetch(staleAfter.rules),
   afterStop: () => refetch(staleAfter.stop),
+  afterDenied: () => refetch(staleAfter.denied),
   afterApiKeys: () => refetch(staleAfter.apiKeys),
   afterChannels: () => refetch(staleAfter.channels),
   afterConnections: () => refetch(staleAfter.connections),

@@ -71,6 +71,7 @@ class AgentSelfAllowlistItem(TypedDict):
     channelHeld: NotRequired[Optional[str]]
     createdAt: NotRequired[str]
     limits: NotRequired[AgentSelfAllowlistItemLimits]
+    denied: NotRequired[Literal[True]]
 
 
 class AgentSelfKey(TypedDict):
@@ -291,6 +292,7 @@ class PaymentDenialPolicy(TypedDict):
     reserved: str
     remaining: str
     requested: str
+    denied: NotRequired[str]
 
 
 class PaymentDenialNeeds(TypedDict):
@@ -421,6 +423,7 @@ class PaymentSummaryDenialPolicy(TypedDict):
     reserved: str
     remaining: str
     requested: str
+    denied: NotRequired[str]
 
 
 class PaymentSummaryDenialNeeds(TypedDict):

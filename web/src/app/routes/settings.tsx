@@ -3,8 +3,9 @@ import type { ReactNode } from "react";
 import { Link } from "react-router";
 import { Section } from "../../components/Layout.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
-import { AuditChain } from "../../features/audit/AuditChain.tsx";
 import { AskFor } from "../AskFor.tsx";
+import { AuditChain } from "../../features/audit/AuditChain.tsx";
+import { NeverPay } from "../../features/denied-payees/NeverPay.tsx";
 import { PayoutAddress } from "../../features/passkeys/PayoutAddress.tsx";
 import { WaysToSignIn } from "../../features/passkeys/WaysToSignIn.tsx";
 import { Recovery } from "../../features/recovery/Recovery.tsx";
@@ -47,6 +48,7 @@ export default function SettingsScreen(): ReactNode {
             </OwnerOnly>
           </Group>
         </Section>
+        <NeverPay />
         <Theme />
         <Sessions onSignOut={leave} />
         <Recovery />

@@ -15,9 +15,11 @@ interface ActivityProps {
   agent: Agent;
   /** Actions that fix a refused payment; the rules belong to another feature. */
   fixes: (payment: Payment) => ReactNode;
+  /** Other actions on a payment, of other features too. */
+  actions: (payment: Payment) => ReactNode;
 }
 
-export function Activity({ agent, fixes }: ActivityProps): ReactNode {
+export function Activity({ agent, fixes, actions }: ActivityProps): ReactNode {
   const choice = useChoice();
   const query = usePayments(agent.id, choice.filter);
   const { openId, open, close } = useOpenItem("payment");
@@ -63,6 +65,7 @@ export function Activity({ agent, fixes }: ActivityProps): ReactNode {
         known={query.data?.find(({ id }) => id === openId)}
         labelOf={labelOf}
         fixes={fixes}
+        actions={actions}
         onClose={close}
       />
     </section>

@@ -12,10 +12,12 @@ interface PaymentDetailsProps {
   payment: Payment;
   labelOf: (address: string) => string | undefined;
   fixes: (payment: Payment) => ReactNode;
+  actions: (payment: Payment) => ReactNode;
 }
 
 /** The amount, payee and status first, then the decision and the facts. */
-export function PaymentDetails({ payment, labelOf, fixes }: PaymentDetailsProps): ReactNode {
+export function PaymentDetails(props: PaymentDetailsProps): ReactNode {
+  const { payment, labelOf, fixes, actions } = props;
   const status = statusOf(payment);
   return (
     <Stack gap="lg">
@@ -48,11 +50,12 @@ export function PaymentDetails({ payment, labelOf, fixes }: PaymentDetailsProps)
       )}
       <Trace payment={payment} />
       <PaymentFacts payment={payment} labelOf={labelOf} />
+      {actions(payment)}
     </Stack>
   );
 }
 
-function Denial({ payment, fixes }: Omit<PaymentDetailsProps, "labelOf">): ReactNode {
+function Denial({ payment, fixes }: Pick<PaymentDetailsProps, "payment" | "fixes">): ReactNode {
   const { denial } = payment;
   if (!denial) return null;
   return (

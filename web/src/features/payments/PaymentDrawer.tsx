@@ -14,11 +14,12 @@ interface PaymentDrawerProps {
   known: Payment | undefined;
   labelOf: (address: string) => string | undefined;
   fixes: (payment: Payment) => ReactNode;
+  actions: (payment: Payment) => ReactNode;
   onClose: () => void;
 }
 
 export function PaymentDrawer(props: PaymentDrawerProps): ReactNode {
-  const { agent, paymentId, known, labelOf, fixes, onClose } = props;
+  const { agent, paymentId, known, labelOf, fixes, actions, onClose } = props;
   const query = useQuery({
     ...paymentQuery(agent.id, paymentId ?? ""),
     enabled: paymentId !== null,
@@ -27,7 +28,7 @@ export function PaymentDrawer(props: PaymentDrawerProps): ReactNode {
   return (
     <Drawer opened={paymentId !== null} onClose={onClose} title="Payment">
       {payment ? (
-        <PaymentDetails payment={payment} labelOf={labelOf} fixes={fixes} />
+        <PaymentDetails payment={payment} labelOf={labelOf} fixes={fixes} actions={actions} />
       ) : (
         <QueryStatus query={query} what="the payment" failed="The payment could not be loaded">
           <Skeleton shape="title" />

@@ -157,13 +157,14 @@ export function explainDenial({ denial, amount }: Payment): string {
   // The numbers of the hourly limit are not amounts.
   const usdc = (value: string): string =>
     policy.window === "1h" || !/^\d/.test(value) ? value : `${formatUsdc(value)} USDC`;
-  const { requested, limit, spent, remaining } = policy;
+  const { requested, limit, spent, remaining, denied } = policy;
   return owner({
     amount: usdc(amount),
     requested: usdc(requested),
     limit: usdc(limit),
     spent: usdc(spent),
     remaining: usdc(remaining),
+    denied,
     needs,
   });
 }

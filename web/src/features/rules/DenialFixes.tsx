@@ -32,6 +32,14 @@ function Fix({ agent, payment }: FixProps): ReactNode {
       return <RaiseLimit agent={agent} payment={payment} />;
     case "channels":
       return <AllowChannels agent={agent} payment={payment} />;
+    case "denied payees":
+      return (
+        <Group>
+          <Button component={Link} to="/settings" size="xs">
+            Open the denied payees
+          </Button>
+        </Group>
+      );
     case "rules":
       return (
         <Group>

@@ -5,6 +5,7 @@
  */
 import { AMOUNT, type Kind, TIME } from "../../../../packages/rules/src/kinds.ts";
 import {
+  type AllowPayeeAgainOrder,
   type MoveOwnerOrder,
   type PasskeysOrder,
   type PayoutAddressOrder,
@@ -114,6 +115,17 @@ export function resumeToSign(
   assertSame(isSameAddress(order.owner, wanted.owner), "Owner", wanted.owner, order.owner);
   assertSame(order.stoppedAt === stoppedAt, "Stopped at", stoppedAt, order.stoppedAt);
   return typedDataOf("Resume", order, chainId, REQUESTED_FORM);
+}
+
+export function allowAgainToSign(
+  order: AllowPayeeAgainOrder,
+  wanted: { owner: string; payee: string },
+  chainId: number,
+) {
+  assertSingleUse({ ...order });
+  assertSame(isSameAddress(order.owner, wanted.owner), "Owner", wanted.owner, order.owner);
+  assertSame(order.payee === wanted.payee, "Payee", wanted.payee, order.payee);
+  return typedDataOf("AllowPayeeAgain", order, chainId, REQUESTED_FORM);
 }
 
 export interface FieldToSign {
