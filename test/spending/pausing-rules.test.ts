@@ -224,8 +224,13 @@ t.test("through a channel the price of one request is compared", async (t) => {
   await set(agent, "channel_held = 100000, channel_delay = 3600");
   const [id, salt] = [randomBytes(32), randomBytes(32)].map((word) => `0x${word.toString("hex")}`);
   const channel = {
-    ...{ id, salt, withdrawDelay: 900, minDepositAtomic: 5_000n, busySeconds: 30 },
-    ...{ signer: PAYEE, receiverAuthorizer: PAYEE },
+    id,
+    salt,
+    withdrawDelay: 900,
+    minDepositAtomic: 5_000n,
+    busySeconds: 30,
+    signer: PAYEE,
+    receiverAuthorizer: PAYEE,
   };
   const words = (price: bigint) =>
     fetchAt(agent, SITE, price, { channel: { ...channel, depositId: newId("pay") } });

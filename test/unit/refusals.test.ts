@@ -132,7 +132,7 @@ const facts: fc.Arbitrary<Snapshot> = fc
   );
 
 const expectedRefusal = (f: Snapshot): (typeof FAULTS)[number] | undefined =>
-  FAULTS.find(({ when, liftable }) => when(f) && !(liftable && f.approval));
+  FAULTS.find((fault) => fault.when(f) && !(fault.liftable && f.approval));
 /** Rules that the owner can lift for one payment. */
 const LIFTABLE = new Set(FAULTS.filter(({ liftable }) => liftable).map(({ rule }) => rule));
 const placeOf = (rule: RuleName): number => RULES.findIndex(({ name }) => name === rule);

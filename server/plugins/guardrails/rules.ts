@@ -1053,7 +1053,7 @@ export interface ReservedChannel {
 export type RuleName = (typeof ORDERED)[number]["name"];
 export type DenialCode = (typeof ORDERED)[number]["codes"][number];
 
-export const RULES: readonly (Rule<Snapshot, DenialCode> & { name: RuleName })[] = ORDERED;
+export const RULES: readonly (Rule<Snapshot> & { name: RuleName })[] = ORDERED;
 
 /** Each once: rules that pause share a code. */
 export const DENIAL_CODES: readonly DenialCode[] = [

@@ -48,7 +48,7 @@ function Fix({ agent, payment }: FixProps): ReactNode {
           </Button>
         </Group>
       );
-    case undefined:
+    default:
       return null;
   }
 }
