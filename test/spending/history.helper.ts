@@ -80,6 +80,7 @@ export function makeHistory(
       denial_code: null,
       tx_hash: hex(random, 32),
       settled_at: new Date(at).toISOString(),
+      block_number: n + 1,
     };
     rows.push(arrived);
     refunds.push({ arrived, of: row });

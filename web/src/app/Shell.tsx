@@ -7,6 +7,7 @@ import {
   MarketIcon,
   MerchantIcon,
   SettingsIcon,
+  SpendingIcon,
 } from "../components/icons.tsx";
 import { Logo } from "../components/Logo.tsx";
 import { ApprovalsLink } from "../features/approvals/ApprovalsLink.tsx";
@@ -27,6 +28,7 @@ import { Unreachable } from "./Unreachable.tsx";
 
 const PLACES = [
   { to: "/agents", label: "Agents", icon: AgentsIcon },
+  { to: "/spending", label: "Spending", icon: SpendingIcon },
   { to: "/marketplace", label: "Marketplace", icon: MarketIcon },
   { to: "/facilitator", label: "Facilitator", icon: FacilitatorIcon },
   { to: "/merchant", label: "Merchant", icon: MerchantIcon },
