@@ -5,6 +5,8 @@ import type { Random } from "../helpers/random.ts";
 import { CHANNELS } from "../../server/schemes/batch-settlement/index.ts";
 
 export const DAY_MS = 86_400_000;
+/** Blocks that the test's chain does not reach, so that nobody looks there for these payments. */
+export const FIRST_BLOCK = 1_000_000;
 const PAYEES = ["a1", "b2", "c3", "d4", "e5"].map((byte) => `0x${byte.repeat(20)}`);
 const FUNDER = `0x${"fe".repeat(20)}`;
 const SITES = [null, "https://api.example.com", "http://127.0.0.1:8080", "https://a-b.example"];
@@ -80,7 +82,7 @@ export function makeHistory(
       denial_code: null,
       tx_hash: hex(random, 32),
       settled_at: new Date(at).toISOString(),
-      block_number: n + 1,
+      block_number: FIRST_BLOCK + n,
     };
     rows.push(arrived);
     refunds.push({ arrived, of: row });
@@ -144,7 +146,7 @@ function makeRow(
     denial_code: status === "blocked" ? "daily_limit_exceeded" : null,
     created_at: new Date(createdAt).toISOString(),
     settled_at: isSettled ? new Date(createdAt + random.int(0, 50_000)).toISOString() : null,
-    block_number: isSettled && !isVoucher ? n + 1 : null,
+    block_number: isSettled && !isVoucher ? FIRST_BLOCK + n : null,
   };
 }
 
