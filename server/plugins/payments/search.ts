@@ -83,8 +83,9 @@ function readPayee(text: string | undefined): Address | undefined {
   return parsed.address;
 }
 
-/** The origin of a paid URL, in lower case; null where there is none. Of the row that is named `p`. */
-export const SITE = Prisma.sql`lower(substring(p.url FROM '(?i)^https?://[][a-z0-9._:-]+'))`;
+/** The origin of a paid URL; null where there is none. Of the row that is named `p`. A stored URL has its usual form. */
+export const SITE = Prisma.sql`CASE WHEN p.url LIKE 'http%://%'
+  THEN lower(split_part(p.url, '/', 1) || '//' || split_part(split_part(p.url, '/', 3), '?', 1)) END`;
 
 /** What a payment cost: through a channel, what was charged. */
 const COST = Prisma.sql`COALESCE(p.charged, p.amount)`;
@@ -106,8 +107,8 @@ export function conditionsOf(wanted: Wanted): Prisma.Sql {
 
 const ofSite = (site: string): Prisma.Sql =>
   site.includes("://")
-    ? Prisma.sql`${SITE} = ${site.replace(/\/+$/, "")}`
-    : Prisma.sql`regexp_replace(${SITE}, '^https?://', '') = ${site}`;
+    ? Prisma.sql`(${SITE}) = ${site.replace(/\/+$/, "")}`
+    : Prisma.sql`(${SITE}) IN (${`https://${site}`}, ${`http://${site}`})`;
 
 function ofText({ hash, address, id, atomic, words }: SearchText): Prisma.Sql {
   if (hash !== undefined)

@@ -126,7 +126,7 @@ const exports: FastifyPluginAsyncTypebox = async (app) => {
     async ({ owner, query }, reply) => {
       const span = readSpan(query);
       const agents = await exportedAgents(app, owner.id, query.agentId);
-      const lines = movementsCsv(movementsOf(app.prisma, agents, span), app.networkOf);
+      const lines = movementsCsv(movementsOf(app.prisma, agents, span), (id) => app.networkOf(id));
       return reply
         .type("text/csv; charset=utf-8")
         .header("content-disposition", file(query, "csv"))

@@ -13,11 +13,11 @@ import { readTime } from "../payments/history.ts";
 import { conditionsOf, readWanted, SITE, type Wanted } from "../payments/search.ts";
 
 /** Another grouping is one more line here, and one in the schema. */
-const KEYS: Record<SpendingGroup, Prisma.Sql> = {
-  payee: Prisma.sql`m.payee`,
-  site: Prisma.sql`m.site`,
-  agent: Prisma.sql`m.agent_id`,
-  day: Prisma.sql`to_char(m.settled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD')`,
+const KEYS: Record<SpendingGroup, (paidAt: Prisma.Sql) => Prisma.Sql> = {
+  payee: () => Prisma.sql`p.counterparty`,
+  site: () => SITE,
+  agent: () => Prisma.sql`p.agent_id`,
+  day: (paidAt) => Prisma.sql`(${paidAt} AT TIME ZONE 'UTC')::date`,
 };
 
 export interface SpendingRequest {
@@ -95,6 +95,7 @@ async function readSums(
 ): Promise<SumRow[]> {
   const { by, from, to, limit, after } = request;
   const where = conditionsOf(request.wanted);
+  const key = KEYS[by];
   const isByDay = by === "day";
   const order = isByDay ? Prisma.sql`g.key DESC` : Prisma.sql`g.charged DESC, g.key`;
   const later =
@@ -107,19 +108,19 @@ async function readSums(
   // SQL: sums over groups, with the rest of them in one row.
   return db.$queryRaw<SumRow[]>`
     WITH moved AS (
-      SELECT p.agent_id, p.counterparty AS payee, ${SITE} AS site, p.settled_at,
+      SELECT ${key(Prisma.sql`p.settled_at`)} AS key,
              CASE WHEN p.ceiling IS NULL THEN p.amount ELSE p.charged END AS charged, 0::numeric AS refunded
         FROM payments p
        WHERE p.agent_id = ANY(${agentIds}::text[]) AND ${IS_SPENT}
          AND p.settled_at >= ${from} AND p.settled_at < ${to} AND ${where}
        UNION ALL
-      SELECT f.agent_id, f.payee, f.site, f.settled_at, 0, f.value FROM (
-        SELECT DISTINCT ON (r.id) i.agent_id, p.counterparty AS payee, ${SITE} AS site, i.settled_at, s.value
+      SELECT f.key, 0, f.value FROM (
+        SELECT DISTINCT ON (r.id) ${key(Prisma.sql`i.settled_at`)} AS key, s.value
           FROM ${refundsOf(agentIds, from, to)} AND ${where}) AS f
     ), sums AS MATERIALIZED (
-      SELECT COALESCE(${KEYS[by]}, '') COLLATE "C" AS key, sum(m.charged) AS charged, sum(m.refunded) AS refunded,
+      SELECT COALESCE(m.key::text, '') COLLATE "C" AS key, sum(m.charged) AS charged, sum(m.refunded) AS refunded,
              count(*) FILTER (WHERE m.charged > 0) AS payments
-        FROM moved m GROUP BY 1
+        FROM moved m GROUP BY m.key
     ), ranked AS (
       SELECT g.*, LEAST(row_number() OVER (ORDER BY ${order}), ${limit}::int + 1)::int AS place
         FROM sums g WHERE ${later}

@@ -1,6 +1,6 @@
 import { Button, Group, NativeSelect, Stack, TextInput } from "@mantine/core";
 import { useDisclosure, useInputState } from "@mantine/hooks";
-import { useMutation, useQuery } from "@tanstack/react-query";
+import { useInfiniteQuery, useMutation, useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { Dialog } from "../../components/Dialog.tsx";
 import { SearchIcon } from "../../components/icons.tsx";
@@ -8,7 +8,7 @@ import { MutationButton } from "../../components/PendingButton.tsx";
 import { RequestForm } from "../../components/RequestForm.tsx";
 import { toastFailure } from "../../components/toast.ts";
 import { invalidate } from "../../lib/query-keys.ts";
-import { filtersQuery, removeFilter, saveFilter } from "./api.ts";
+import { filtersQuery, removeFilter, saveFilter, spendingQuery } from "./api.ts";
 import { PERIODS } from "./period.ts";
 import styles from "./Spending.module.css";
 import type { Choice } from "./use-choice.ts";
@@ -38,24 +38,27 @@ export const SpendingFilters = ({ choice }: { choice: Choice }): ReactNode => (
 
 /** What was chosen in the tables, each with a button that removes it. */
 function Chosen({ choice }: { choice: Choice }): ReactNode {
+  const { data } = useInfiniteQuery(spendingQuery("agent", choice.range));
+  const agents = data?.pages.flatMap(({ items }) => items) ?? [];
+  const agent = agents.find(({ key }) => key === choice.agentId.value);
+  const { payee, site } = choice;
   const all = [
-    { what: "agent", ...choice.agentId },
-    { what: "payee", ...choice.payee },
-    { what: "site", ...choice.site },
+    { what: "agent", text: agent?.name ?? "chosen", ...choice.agentId },
+    { what: "payee", text: `${payee.value.slice(0, 6)}…${payee.value.slice(-4)}`, ...payee },
+    { what: "site", text: site.value.replace(/^https:\/\//, ""), ...site },
   ].filter(({ value }) => value !== "");
   if (all.length === 0) return null;
   return (
     <Group role="group" aria-label="Shown only">
-      {all.map(({ what, value, set }) => (
+      {all.map(({ what, text, set }) => (
         <Button
           key={what}
-          className={styles.chosen}
           onClick={() => {
             set("");
           }}
         >
           <span className={styles.chosenText}>
-            Only {what} {value}
+            Only {what} {text}
           </span>
           <span aria-hidden="true"> ×</span>
           <span className="sr-only">, remove</span>

@@ -1,4 +1,3 @@
-import { EmptyState } from "@mantine/core";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Section } from "../../components/Layout.tsx";
@@ -30,12 +29,13 @@ export function SpendingTable({ by, title, range, onChoose }: SpendingTableProps
   const last = pages.at(-1);
   const items = pages.flatMap((page) => page.items);
   const total = atomic(last?.total.charged ?? "0");
+  // The totals above say that nothing was spent.
+  if (last && items.length === 0) return null;
   return (
     <Section flush title={title}>
       <QueryStatus query={query} what={title.toLowerCase()} failed="The sums could not be loaded">
         <Skeleton shape="row" count={3} />
       </QueryStatus>
-      {last && items.length === 0 && <EmptyState title="Nothing spent in this time" />}
       {items.length > 0 && (
         <ul>
           {items.map((item) => (

@@ -1,3 +1,4 @@
+import { EmptyState } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Chart } from "../../components/Chart.tsx";
@@ -16,6 +17,7 @@ export function SpendingTotals({ range }: { range: SpendingRange }): ReactNode {
   const query = useQuery(dailyQuery(range));
   const { data } = query;
   const total = data?.total;
+  const isEmpty = total?.payments === 0 && total.refunded === "0";
   const ofDay = new Map(data?.items.map((item) => [item.key, item.charged]));
   const days = listDays(range);
   const until = formatDay(addDays(range.to, -1));
@@ -46,7 +48,13 @@ export function SpendingTotals({ range }: { range: SpendingRange }): ReactNode {
             <Skeleton shape="chart" />
           </QueryStatus>
         )}
-        {summary && (
+        {total && isEmpty && (
+          <EmptyState
+            title="Nothing spent in this time"
+            description="Payments appear here when they have settled."
+          />
+        )}
+        {summary && !isEmpty && (
           <Chart
             summary={summary}
             name="Spent"
