@@ -142,6 +142,8 @@ export async function agentsOf(
   return found.map(({ id }) => id);
 }
 
+const MOST_STATEMENTS = 5;
+
 /** Runs a read that may take long over many rows, and refuses it in plain words if it takes too long. */
 export async function withinTime<T>(
   prisma: PrismaClient,
@@ -149,10 +151,14 @@ export async function withinTime<T>(
   read: (tx: Db) => Promise<T>,
 ): Promise<T> {
   try {
-    return await prisma.$transaction(async (tx) => {
-      await tx.$executeRaw`SELECT set_config('statement_timeout', ${`${timeoutMs}ms`}, TRUE)`;
-      return read(tx);
-    });
+    return await prisma.$transaction(
+      async (tx) => {
+        await tx.$executeRaw`SELECT set_config('statement_timeout', ${`${timeoutMs}ms`}, TRUE)`;
+        return read(tx);
+      },
+      // A read has a few statements, each of which may take that long.
+      { timeout: timeoutMs * MOST_STATEMENTS },
+    );
   } catch (error) {
     if (isStatementTimeout(error))
       throw new ApiError("too_much_to_read", {
