@@ -146,9 +146,9 @@ t.test("by keyboard alone", async (t) => {
 
   await page.getByRole("link", { name: "Spending" }).focus();
   await page.keyboard.press("Enter");
-  await page.getByRole("button", { name: /^Weather API/ }).waitFor();
+  await page.getByRole("button", { name: /^Weather API, 0x/ }).waitFor();
   t.equal(await focused(), "Spending", "the focus moves to the title");
-  await tabTo(/^Weather API/);
+  await tabTo(/^Weather API, 0x/);
   await page.keyboard.press("Enter");
   await page.getByRole("button", { name: /^Only payee/ }).waitFor();
 });
