@@ -279,14 +279,15 @@ function parseBooks(file: string) {
   for (const line of file.split("\n")) {
     const open = /^\S+ open (\S+) USDC$/.exec(line);
     const balance = /^\S+ balance (\S+) (-?[\d.]+) ~ 0 USDC$/.exec(line);
-    const entry = /^(\d{4}-\d\d-\d\d) \* "/.exec(line);
+    const entry = /^(\d{4}-\d\d-\d\d) \*( "(?:[^"\\]|\\["\\])*"){1,2}$/.exec(line);
     const posting = /^ {2}([A-Z]\S+) {2}(-?[\d.]+) USDC$/.exec(line);
     if (open?.[1]) opened.add(open[1]);
     else if (balance?.[1]) balances.set(balance[1], atomic(balance[2] ?? ""));
     else if (entry?.[1]) entries.push({ date: entry[1], postings: [] });
     else if (posting?.[1])
       entries.at(-1)?.postings.push({ account: posting[1], atomic: atomic(posting[2] ?? "") });
-    else if (!/^(;.*|option .*| {2}[a-z-]+: ".*"|)$/.test(line)) throw new Error(`a line: ${line}`);
+    else if (!/^(;.*|option .*| {2}[a-z-]+: "(?:[^"\\]|\\["\\])*"|)$/.test(line))
+      throw new Error(`a line: ${line}`);
   }
   return { opened, balances, entries };
 }
