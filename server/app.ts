@@ -34,6 +34,7 @@ import settlement from "./plugins/settlement/index.ts";
 import reconciliation from "./plugins/reconciliation/index.ts";
 import allowances from "./plugins/allowances/index.ts";
 import payments from "./plugins/payments/index.ts";
+import spending from "./plugins/spending/index.ts";
 import withdrawals from "./plugins/withdrawals/index.ts";
 import activity from "./plugins/activity/index.ts";
 import notifications from "./plugins/notifications/index.ts";
@@ -96,6 +97,7 @@ const MODULES = [
   reconciliation,
   allowances,
   payments,
+  spending,
   withdrawals,
   activity,
   notifications,

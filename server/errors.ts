@@ -236,6 +236,11 @@ export const ERRORS = {
     "Passkey known already",
     "Sign in with this passkey, or make a new one.",
   ),
+  too_many_filters: define(
+    409,
+    "Too many saved filters",
+    "An owner may have 50 saved filters. Remove one first.",
+  ),
   conflict: define(409, "Conflict", "The resource changed or exists already. Reload and retry."),
 
   request_timeout: define(
@@ -284,6 +289,11 @@ export const ERRORS = {
     "`reason` says why. Nothing was sent.",
   ),
   signature_expired: define(422, "Signature expired", "Prepare and sign a new order."),
+  too_much_to_read: define(
+    422,
+    "Too much to read at once",
+    "Choose a shorter time, one agent, or fewer words.",
+  ),
 
   fetch_capacity: define(
     429,

@@ -25,6 +25,7 @@ type IdPrefix =
   | "eml"
   | "psh"
   | "dny"
+  | "flt"
   | "req";
 
 const ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz";

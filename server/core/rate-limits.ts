@@ -32,6 +32,8 @@ export const RATE_LIMITS = {
   /** Renewals of one connection's tokens. */
   renewal: own(60),
   faucet: own(600),
+  /** Searches, sums and exports over all payments of an owner. */
+  report: own(300),
 } as const satisfies Record<string, RateLimit>;
 
 export type LimitName = keyof typeof RATE_LIMITS;

@@ -82,6 +82,8 @@ export interface Timings {
   webhookLookMs: number;
   /** How often a round looks for more deliveries while some are in progress. */
   webhookRefillMs: number;
+  /** The longest that a search or a sum over an owner's payments may take. */
+  searchMs: number;
 }
 
 export const TIMINGS: Readonly<Timings> = {
@@ -125,4 +127,6 @@ export const TIMINGS: Readonly<Timings> = {
   webhookTimeoutMs: 15_000,
   webhookLookMs: 500,
   webhookRefillMs: 200,
+  // Less than the timeout of every other statement, so that this one has its own answer.
+  searchMs: 4_000,
 };

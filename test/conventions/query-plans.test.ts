@@ -103,6 +103,12 @@ t.test("hot statements, with custom and with generic plans", async (t) => {
     t.ok(await read(`${owned}/payments?limit=50&cursor=${nextCursor}`, owner.headers));
     t.ok(await read(`${owned}/payments?status=blocked`, owner.headers));
     t.ok(await read("/api/overview", owner.headers));
+    t.ok(await read("/api/payments?search=words&limit=50", owner.headers));
+    for (const by of ["payee", "site", "agent", "day"])
+      t.ok(await read(`/api/spending?by=${by}&from=2020-01-01`, owner.headers));
+    const days = "from=2020-01-01&to=2030-01-01";
+    t.ok(await read(`/api/exports/movements.csv?${days}`, owner.headers));
+    t.ok(await read(`/api/exports/ledger.beancount?${days}`, owner.headers));
     t.ok(await read("/api/agents/me", agent.headers));
     // No answer is kept for this payment; the statement that looks for one is planned all the same.
     const scansBefore = scans.length;

@@ -46,7 +46,7 @@ function serverRoom(path) {
 
 /** The payloads of this scheme are not all payments: a module of its own reads them, and custody signs them. */
 const CHANNELS = new Map([
-  ["server/schemes/batch-settlement/index.ts", ["channels", "reconciliation"]],
+  ["server/schemes/batch-settlement/index.ts", ["channels", "reconciliation", "spending"]],
   [
     "server/schemes/batch-settlement/paying.ts",
     ["custody", "channels", "x402-client", "reconciliation"],

@@ -20,6 +20,7 @@ export interface Subjects {
   connectionId: string;
   settlementId: string;
   merchantKeyId: string;
+  filterId: string;
   walletAddress: string;
 }
 
@@ -48,9 +49,11 @@ const ASSERTION = {
   response: { clientDataJSON: "AAAA", authenticatorData: "AAAA", signature: "AAAA" },
 };
 const PUBLIC = (allowed = "200"): RouteRow => ({ auth: "public", allowed });
-const OWNER = (allowed: string, body?: unknown): RouteRow => ({
+const DAYS = "from=2026-01-01&to=2026-02-01";
+const OWNER = (allowed: string, body?: unknown, path?: string): RouteRow => ({
   auth: "owner",
   allowed,
+  ...(path === undefined ? {} : { path }),
   ...(body === undefined ? {} : { body: () => body }),
 });
 const OWNED = (allowed: string, body?: unknown): RouteRow => ({
@@ -193,6 +196,17 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /api/webhooks/:id/deliveries": OWNED("200"),
   "POST /api/webhooks/:id/deliveries/:deliveryId/resend": OWNED("202"),
   "GET /api/overview": OWNER("200"),
+  "GET /api/payments": OWNER("200"),
+  "GET /api/spending": OWNER("200", undefined, "/api/spending?by=payee"),
+  "GET /api/spending/filters": OWNER("200"),
+  "POST /api/spending/filters": OWNER("200", { name: "a", filter: {} }),
+  "DELETE /api/spending/filters/:id": OWNED("200"),
+  "GET /api/exports/movements.csv": OWNER("200", undefined, `/api/exports/movements.csv?${DAYS}`),
+  "GET /api/exports/ledger.beancount": OWNER(
+    "200",
+    undefined,
+    `/api/exports/ledger.beancount?${DAYS}`,
+  ),
   "GET /api/owner/first-steps": OWNER("200"),
   "POST /api/owner/first-steps/hide": OWNER("200"),
   "GET /api/events": { ...OWNER("200"), isStream: true },

@@ -177,7 +177,9 @@ async function request(
                   ? subjects.settlementId
                   : row.url.startsWith("/api/merchant/keys")
                     ? subjects.merchantKeyId
-                    : subjects.agentId;
+                    : row.url.startsWith("/api/spending/filters")
+                      ? subjects.filterId
+                      : subjects.agentId;
   const path = row.url
     .replace(":channelId", `0x${"1".repeat(64)}`)
     .replace(":paymentId", subjects.paymentId)
@@ -274,6 +276,12 @@ async function makeSubjects(
      SELECT $1, o.id, '', 'https://push.example/', $2, '', '', 'a', '{key.created}' FROM owners o WHERE o.address = $3`,
     [deviceId, randomBytes(32), address],
   );
+  const filterId = newId("flt");
+  await database.pool.query(
+    `INSERT INTO saved_filters (owner_id, id, name, filter)
+     SELECT o.id, $1, $1, '{}' FROM owners o WHERE o.address = $2 AND $3 LIKE '/api/spending/filters/%'`,
+    [filterId, address, url],
+  );
   const settlementId = newId("pay");
   const merchantKeyId = newId("mky");
   if (url.startsWith("/api/merchant/")) {
@@ -303,6 +311,7 @@ async function makeSubjects(
       : "",
     settlementId,
     merchantKeyId,
+    filterId,
     agentId: agent.id,
     keyId: agent.keyId,
     sessionId: sessions[0]?.id ?? "",

@@ -143,4 +143,12 @@ t.test("by keyboard alone", async (t) => {
     await opener.evaluate((element) => element === document.activeElement),
     "and returns to the row",
   );
+
+  await page.getByRole("link", { name: "Spending" }).focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("button", { name: /^Weather API, 0x/ }).waitFor();
+  t.equal(await focused(), "Spending", "the focus moves to the title");
+  await tabTo(/^Weather API, 0x/);
+  await page.keyboard.press("Enter");
+  await page.getByRole("button", { name: /^Only payee/ }).waitFor();
 });

@@ -60,6 +60,7 @@ export const NEW_OWNER_SCREENS: Screen[] = [
       await page.getByText("Waiting for the first call").waitFor();
     },
   },
+  { name: "spending-none", path: "/spending", ready: "Nothing spent in this time" },
   { name: "agents-first-steps", path: "/agents", ready: "Waiting for the first call" },
   { name: "stop", path: "/agents", ready: "Waiting for the first call", act: askToStop },
   {
@@ -306,6 +307,24 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       },
     },
     { name: "agent-audit", path: `${base}/audit`, ready: /created/i },
+    { name: "spending", path: "/spending?period=30-days", ready: "Forecast" },
+    {
+      name: "spending-only-agent",
+      path: "/spending?period=30-days&search=Forecast",
+      ready: "Forecast",
+      act: async (page) => {
+        await page
+          .getByRole("region", { name: "Agents" })
+          .getByRole("button", { name: "research-agent" })
+          .click();
+        await page.getByRole("button", { name: /^Only agent/ }).waitFor();
+        await page.getByRole("button", { name: "Save filter" }).click();
+        await page.getByLabel("Name").fill("Forecasts");
+        // Not with the mouse: the dialog closes, and the chart below would show a tooltip.
+        await page.keyboard.press("Enter");
+        await page.getByLabel("Saved filters").waitFor();
+      },
+    },
     { name: "approvals", path: "/approvals", ready: "Requests from your agents" },
     {
       name: "approval",

@@ -255,6 +255,8 @@ export const isOwnerStop = (error: unknown): boolean => isRaised(error, OWNER_ST
 export const LOCK_TIMEOUT = "55P03";
 /** Postgres: a statement took longer than `statement_timeout`. */
 const QUERY_CANCELED = "57014";
+export const isStatementTimeout = (error: unknown): boolean =>
+  isRaised(error, new Set([QUERY_CANCELED]));
 /** Postgres: a transaction was idle for longer than `idle_in_transaction_session_timeout`. */
 const IDLE_IN_TRANSACTION = "25P03";
 

@@ -4,6 +4,7 @@ import { formatAtomic } from "../../core/money.ts";
 import { type PageOf, type PageRequest, readPage, toPage } from "../../core/paging.ts";
 import { ApiError, ERRORS, type ErrorCode } from "../../errors.ts";
 import type { Payment, PaymentFilters } from "../../schemas/payments.ts";
+import type { OwnerPaymentFilters } from "../../schemas/spending.ts";
 import { evaluate, policyOf } from "../guardrails/explain.ts";
 import { channelNeeds, siteChange } from "../guardrails/rules.ts";
 import { readSnapshot } from "../guardrails/store.ts";
@@ -100,6 +101,7 @@ function decision(row: PaymentRow): Pick<Payment, "denial" | "trace"> {
 interface HistoryDeps {
   list(filter: PaymentFilter): Promise<PaymentRow[]>;
   find(key: { agentId: string; paymentId: string }): Promise<PaymentRow | undefined>;
+  search(ownerId: string, query: OwnerPaymentFilters): Promise<PaymentRow[]>;
   networkOf(chainId: number): string;
 }
 
@@ -116,6 +118,12 @@ export class PaymentHistory {
     const filter = readPaymentFilters(query);
     const rows = await this.#deps.list({ agentId, ...filter });
     return toPage(rows, filter.page.limit, (row) => this.present(row));
+  }
+
+  /** Across the agents of an owner. */
+  async search(ownerId: string, query: OwnerPaymentFilters): Promise<PageOf<Payment>> {
+    const rows = await this.#deps.search(ownerId, query);
+    return toPage(rows, readPage(query).limit, (row) => this.present(row));
   }
 
   async one(agentId: string, paymentId: string): Promise<Payment> {

@@ -39,6 +39,7 @@ import {
 } from "./overview.ts";
 import { AgentReserve, type PayingBody } from "./reserve.ts";
 import routes from "./routes.ts";
+import { agentsOf, readPaymentSearch, searchPayments, withinTime } from "./search.ts";
 import { Spend } from "./spend.ts";
 import { PaymentSteps, type PaymentFault } from "./steps.ts";
 import { findPayment, listPayments } from "./store.ts";
@@ -237,6 +238,13 @@ function decorateReading(app: FastifyInstance): void {
     new PaymentHistory({
       list: (filter) => listPayments(app.prisma, filter),
       find: (key) => findPayment(app.pool, key),
+      search: async (ownerId, query) => {
+        const search = readPaymentSearch(query);
+        const agentIds = await agentsOf(app.prisma, { ownerId, agentId: search.agentId });
+        return withinTime(app.prisma, app.config.timings.searchMs, (tx) =>
+          searchPayments(tx, agentIds, search),
+        );
+      },
       networkOf: (chainId) => app.networkOf(chainId),
     }),
   );

@@ -16,6 +16,7 @@ import {
   SpendAnswer,
   SpendRequest,
 } from "../../schemas/payments.ts";
+import { OwnerPaymentFilters } from "../../schemas/spending.ts";
 import { ownAgent } from "../agents/store.ts";
 import { refuseField } from "../agents/rules.ts";
 import { shortPayment, shortSelf } from "./detail.ts";
@@ -164,6 +165,28 @@ const forOwners: FastifyPluginAsyncTypebox = async (app) => {
         .header("content-disposition", `attachment; filename="payments-${agent.id}.csv"`)
         .serializer((payload: unknown) => payload as string)
         .send(Readable.from(prepend(first.value ?? "", lines)) as never);
+    },
+  );
+
+  app.get(
+    "/api/payments",
+    {
+      config: {
+        ...config,
+        limit: "report",
+        errors: ["invalid_address", "invalid_amount", "not_found", "too_much_to_read"],
+      },
+      schema: {
+        tags,
+        operationId: "searchPayments",
+        summary: "Payments of all agents, newest first",
+        querystring: OwnerPaymentFilters,
+        response: { 200: PaymentPage },
+      },
+    },
+    async ({ owner, query }, reply) => {
+      reply.header("cache-control", "no-store");
+      return app.paymentHistory.search(owner.id, query);
     },
   );
 

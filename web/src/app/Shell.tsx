@@ -7,6 +7,7 @@ import {
   MarketIcon,
   MerchantIcon,
   SettingsIcon,
+  SpendingIcon,
 } from "../components/icons.tsx";
 import { Logo } from "../components/Logo.tsx";
 import { ApprovalsLink } from "../features/approvals/ApprovalsLink.tsx";
@@ -25,14 +26,21 @@ import { ServiceStatus } from "./ServiceStatus.tsx";
 import styles from "./Shell.module.css";
 import { Unreachable } from "./Unreachable.tsx";
 
-const PLACES = [
+/** `rest` of a label is only read aloud where there is no room for it. */
+const PLACES: readonly {
+  to: string;
+  label: string;
+  rest?: string;
+  icon: typeof AgentsIcon;
+}[] = [
   { to: "/agents", label: "Agents", icon: AgentsIcon },
-  { to: "/marketplace", label: "Marketplace", icon: MarketIcon },
+  { to: "/spending", label: "Spending", icon: SpendingIcon },
+  { to: "/marketplace", label: "Market", rest: "place", icon: MarketIcon },
   { to: "/facilitator", label: "Facilitator", icon: FacilitatorIcon },
   { to: "/merchant", label: "Merchant", icon: MerchantIcon },
-  { to: "/developers", label: "Developers", icon: DeveloperIcon },
+  { to: "/developers", label: "Develop", rest: "ers", icon: DeveloperIcon },
   { to: "/settings", label: "Settings", icon: SettingsIcon },
-] as const;
+];
 
 export const OwnerArea = (): ReactNode => (
   <SessionProvider isPrivate>
@@ -121,10 +129,13 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
           <Logo />
         </Link>
         <nav className={styles.nav} aria-label="Main">
-          {PLACES.map(({ to, label, icon: Icon }) => (
+          {PLACES.map(({ to, label, rest, icon: Icon }) => (
             <NavLink key={to} to={to} className={styles.place}>
               <Icon />
-              <span>{label}</span>
+              <span>
+                {label}
+                {rest !== undefined && <span className={styles.rest}>{rest}</span>}
+              </span>
             </NavLink>
           ))}
         </nav>

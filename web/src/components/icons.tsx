@@ -59,6 +59,7 @@ export const SettingsIcon = icon(
     <circle cx="8" cy="14" r="2" />
   </>,
 );
+export const SpendingIcon = icon(<path d="M3 17h14M5.5 13.500V9M10 13.500V4M14.500 13.500v-7" />);
 export const PlusIcon = icon(<path d="M10 4v12M4 10h12" />);
 export const CopyIcon = icon(
   <>

@@ -31,6 +31,9 @@ export const keys = {
   /** Every list of an agent's payments, with any filter. */
   allPayments: (agentId: string) => ["payments", agentId] as const,
   payments: (agentId: string, filter: object) => ["payments", agentId, filter] as const,
+  spending: (by: string, range: object) => ["spending", by, range] as const,
+  foundPayments: (search: object) => ["spending", "payments", search] as const,
+  savedFilters: ["saved-filters"],
   payment: (agentId: string, paymentId: string) => ["payment", agentId, paymentId] as const,
   channels: (agentId: string) => ["channels", agentId] as const,
   channelTotal: (agentId: string) => ["channels", agentId, "total"] as const,
@@ -70,12 +73,21 @@ const PUBLIC: readonly unknown[] = [
 
 export const staleAfter = {
   /** An event of a payment: lists on screen insert it themselves. */
-  paymentEvent: ["agents", "agent", "overview", "channels", "notifications", "first-steps"],
+  paymentEvent: [
+    "agents",
+    "agent",
+    "overview",
+    "spending",
+    "channels",
+    "notifications",
+    "first-steps",
+  ],
   payment: [
     "agents",
     "agent",
     "overview",
     "payments",
+    "spending",
     "channels",
     "own-balance",
     "notifications",
@@ -102,6 +114,7 @@ export const staleAfter = {
   connections: ["connections", "audit", "audit-chain"],
   approval: ["approvals", "approval", "notifications", "audit", "audit-chain"],
   notification: ["notifications"],
+  filter: ["saved-filters"],
   listing: ["listings", "listing"],
   webhook: ["webhooks", "deliveries", "notifications", "audit-chain"],
   email: ["email", "audit-chain", "first-steps"],
@@ -127,6 +140,7 @@ export const invalidate = {
   afterChannels: () => refetch(staleAfter.channels),
   afterConnections: () => refetch(staleAfter.connections),
   afterApproval: () => refetch(staleAfter.approval),
+  afterFilter: () => refetch(staleAfter.filter),
   afterReading: () => refetch(staleAfter.notification),
   afterWebhook: () => refetch(staleAfter.webhook),
   afterPush: () => refetch(staleAfter.push),

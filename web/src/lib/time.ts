@@ -17,6 +17,9 @@ export const formatClock = (iso: string, nowMs: number): string =>
         new Date(iso),
       );
 
+/** 3 Nov, of a date or a time. */
+export const formatDay = (iso: string): string => day.format(new Date(iso));
+
 /** The labels of a chart's days or hours, the newest last. */
 export const labelsOf = (times: readonly string[], unit: "day" | "hour"): string[] =>
   times.map((iso, index) => {

@@ -7,10 +7,12 @@ import { isThroughChannel, KINDS, statusOf, titleOf } from "./status.ts";
 interface PaymentRowProps {
   payment: Payment;
   labelOf: (address: string) => string | undefined;
+  /** In a list of several agents. */
+  agentName?: string;
   onOpen: () => void;
 }
 
-export function PaymentRow({ payment, labelOf, onOpen }: PaymentRowProps): ReactNode {
+export function PaymentRow({ payment, labelOf, agentName, onOpen }: PaymentRowProps): ReactNode {
   const { kind, status, denial, memo, repeats } = payment;
   const { color, label } = statusOf(payment);
   return (
@@ -18,6 +20,7 @@ export function PaymentRow({ payment, labelOf, onOpen }: PaymentRowProps): React
       title={titleOf(payment, labelOf)}
       meta={
         <>
+          {agentName !== undefined && `${agentName} · `}
           {KINDS[kind] ?? kind}
           {isThroughChannel(payment) && " · through a channel"}
           {denial && ` · ${reasonOf(denial.code)}`}

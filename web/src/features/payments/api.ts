@@ -1,4 +1,4 @@
-import { queryOptions } from "@tanstack/react-query";
+import { keepPreviousData, queryOptions } from "@tanstack/react-query";
 import { api, send } from "../../lib/api.ts";
 import { pagedQuery } from "../../lib/pages.ts";
 import { keys } from "../../lib/query-keys.ts";
@@ -18,6 +18,23 @@ export const paymentsQuery = (agentId: string, filter: PaymentFilter) => ({
   }),
   // Events keep it up to date; reading every loaded page again on each focus would not scale.
   staleTime: 60_000,
+  refetchOnWindowFocus: false,
+});
+
+/** An empty text stands for no filter. */
+export interface PaymentSearch {
+  from: string;
+  to: string;
+  search: string;
+  agentId: string;
+  payee: string;
+  site: string;
+}
+
+/** Across the owner's agents. */
+export const foundPaymentsQuery = (search: PaymentSearch) => ({
+  ...pagedQuery<Payment>(keys.foundPayments(search), "/api/payments", { limit: 25, ...search }),
+  placeholderData: keepPreviousData,
   refetchOnWindowFocus: false,
 });
 
