@@ -63,6 +63,7 @@ export const ERRORS = {
   daily_limit_exceeded: define(403, "Daily limit exceeded", WAIT, true),
   weekly_limit_exceeded: define(403, "Weekly limit exceeded", WAIT, true),
   monthly_limit_exceeded: define(403, "Monthly limit exceeded", WAIT, true),
+  budget_exceeded: define(403, "Budget exceeded", WAIT, true),
   payment_rate_exceeded: define(403, "Too many payments", "Wait until `availableAt`.", true),
   payee_limit_exceeded: define(403, "Daily limit of this payee exceeded", WAIT, true),
   per_payment_limit_exceeded: define(403, "Per-payment limit exceeded", LESS),

@@ -171,6 +171,15 @@ export const Policy = Type.Object({
   reserved: Type.String({ examples: ["0"] }),
   remaining: Type.String({ examples: ["0.75"] }),
   requested: Type.String({ examples: ["1.50"] }),
+  budget: Type.Optional(
+    Type.Object(
+      { id: Type.String(), name: Type.String(), usedByOthers: Type.String({ examples: ["7"] }) },
+      {
+        description:
+          "For `budget_exceeded`: `spent` is what all agents of this budget used, reserved amounts included; `usedByOthers` is the part of other agents",
+      },
+    ),
+  ),
 });
 
 /** One of the payment options of a 402, and why it was chosen or not. */

@@ -20,6 +20,7 @@ export interface Subjects {
   connectionId: string;
   settlementId: string;
   merchantKeyId: string;
+  budgetId: string;
   walletAddress: string;
 }
 
@@ -110,6 +111,12 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /api/audit/export": OWNER("200"),
   "POST /api/owner/stop": OWNER("200"),
   "POST /api/owner/resume": OWNER("200", {}),
+  "GET /api/budgets": OWNER("200"),
+  "POST /api/budgets": OWNER("201", { name: "All", dailyLimit: "5" }),
+  "GET /api/budgets/:id": OWNED("200"),
+  "GET /api/budgets/:id/agents": OWNED("200"),
+  "PATCH /api/budgets/:id": OWNED("200", { name: "Team" }),
+  "POST /api/budgets/:id/archive": OWNED("403 owner_signature_required", {}),
   "GET /api/recovery": OWNER("200"),
   "PUT /api/recovery/second": OWNER("403 owner_signature_required", { address: SHOP }),
   "POST /api/recovery/move": OWNER("409 conflict", {}),

@@ -87,6 +87,7 @@ const facts: fc.Arbitrary<Snapshot> = fc
     day: fc.record({ limit: room, ...used }),
     week: fc.record({ limit, ...used }),
     month: fc.record({ limit, ...used }),
+    budget: fc.record({ limit, used: upTo(5), others: fc.option(upTo(3), { nil: undefined }) }),
     wallet: fc.record({
       balance: room,
       outstanding: upTo(4),
@@ -115,6 +116,7 @@ const facts: fc.Arbitrary<Snapshot> = fc
       day,
       week,
       month,
+      budget,
       wallet,
       gas,
     }) =>
@@ -140,6 +142,10 @@ const facts: fc.Arbitrary<Snapshot> = fc
         monthlyLimit: month.limit,
         monthlySpent: month.spent,
         monthlyReserved: month.reserved,
+        budgetHours: 720,
+        budgetLimit: budget.limit,
+        budgetUsed: budget.used,
+        budgetOthers: budget.others,
         ...wallet,
         ...gas,
       }) as Snapshot,
@@ -156,6 +162,7 @@ const LIFTABLE = new Set<RuleName>([
   "daily_limit",
   "weekly_limit",
   "monthly_limit",
+  "budget",
 ]);
 
 type Refusal = [rule: RuleName, code: DenialCode];
@@ -195,6 +202,7 @@ function expectedRefusal(f: Snapshot): Refusal | undefined {
       return ["weekly_limit", "weekly_limit_exceeded"];
     if (isOver(f.monthlyLimit, f.monthlySpent, f.monthlyReserved, requested))
       return ["monthly_limit", "monthly_limit_exceeded"];
+    if (isOver(f.budgetLimit, f.budgetUsed, 0n, requested)) return ["budget", "budget_exceeded"];
   }
   if (f.balance !== null && f.outstanding + (f.channelDeposit ?? requested) > f.balance)
     return ["balance", "insufficient_funds"];
@@ -350,6 +358,8 @@ function numbersOf(f: Snapshot, rule: RuleName): Numbers {
       return windowed("7d", f.weeklyLimit, f.weeklySpent, f.weeklyReserved);
     case "monthly_limit":
       return windowed("30d", f.monthlyLimit, f.monthlySpent, f.monthlyReserved);
+    case "budget":
+      return windowed("30d", f.budgetLimit, f.budgetUsed);
     default:
       return windowed("24h", f.limit, f.spent, f.reserved);
   }
@@ -361,6 +371,7 @@ const WINDOWS = new Set<RuleName>([
   "daily_limit",
   "weekly_limit",
   "monthly_limit",
+  "budget",
 ]);
 const NEVER = new Set<RuleName>([
   "channels",

@@ -51,6 +51,11 @@ export const fine: Snapshot = {
   monthlyLimit: 20n * USDC,
   monthlySpent: 18n * USDC,
   monthlyReserved: 1n * USDC,
+  budgetId: "bud_1",
+  budgetName: "Research",
+  budgetHours: 168,
+  budgetLimit: 30n * USDC,
+  budgetUsed: 29n * USDC,
 };
 
 /** For each rule one wrong fact, in the order of the rules; each exceeds its limit by the smallest step. */
@@ -214,6 +219,13 @@ export const FAULTS: {
     code: "monthly_limit_exceeded",
     wrong: { monthlyLimit: 20n * USDC - 1n },
     detailPattern: /^1 USDC requested; 19 USDC of 19\.999999 USDC used in the last 30 days\.$/,
+  },
+  {
+    rule: "budget",
+    code: "budget_exceeded",
+    wrong: { budgetLimit: 30n * USDC - 1n, budgetOthers: 28n * USDC },
+    detailPattern:
+      /^1 USDC requested; 29 USDC of 29\.999999 USDC used in the last 7 days by all agents of the budget "Research"\.$/,
   },
   {
     rule: "balance",

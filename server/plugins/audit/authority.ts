@@ -27,6 +27,7 @@ import {
   type Orders,
 } from "../../core/orders.ts";
 import { loosens, payeeKey, type RulesInForce } from "../../core/rules.ts";
+import { BudgetFacts } from "./budgets.ts";
 
 /** The parsed text of an entry. */
 export interface EntryBody {
@@ -80,6 +81,7 @@ const SIGNED_AS: Readonly<Record<string, Signed["kind"]>> = {
   "owner.moved": "MoveOwner",
   "owner.received": "MoveOwner",
   "resume.signed": "Resume",
+  "budget.signed": "Budget",
 };
 /** Actions that directly follow the entry of their order. */
 const AFTER_ORDER: Readonly<Record<string, OrderKind>> = {
@@ -90,6 +92,7 @@ const AFTER_ORDER: Readonly<Record<string, OrderKind>> = {
   "connection.granted": "IssueKey",
   "approval.granted": "ApprovePayment",
   "owner.resumed": "Resume",
+  "budget.archived": "Budget",
 };
 
 type Facts = Record<string, unknown>;
@@ -119,6 +122,7 @@ export class Authority {
   readonly #used = new Set<string>();
   readonly #agents = new Map<string, AgentFacts>();
   readonly #withdrawals = new Map<string, Facts>();
+  readonly #budgets = new BudgetFacts();
   /** The order of the previous entry, until the entry that it permits. */
   #open: Signed | undefined;
   /** The recovery wallet that the owner named last. */
@@ -176,7 +180,8 @@ export class Authority {
     }
     if (kind === "Passkeys" || kind === "PayoutAddress") return this.#listFault(body, signed);
     if (kind === "MoveOwner") return this.#move(body, order);
-    if (kind === "Resume" && !isAddress(order.owner, body.owner)) return OTHER;
+    if ((kind === "Resume" || kind === "Budget") && !isAddress(order.owner, body.owner)) return OTHER;
+    if (kind === "Budget" && after["version"] !== Number(order.version)) return OTHER;
     this.#open = signed;
     return undefined;
   }
@@ -220,6 +225,7 @@ export class Authority {
     for (const id of agents)
       if (action === "owner.moved") this.#agents.delete(id);
       else this.#agents.set(id, { isReceived: true, status: "paused", payees: [] });
+    this.#budgets.moved(action);
     return undefined;
   }
 
@@ -235,6 +241,10 @@ export class Authority {
     if (/^(agent\.updated$|allowlist\.)/.test(action)) {
       if (isOpen) this.#open = open;
       return this.#changeFault(body, isOpen ? open : undefined);
+    }
+    if (action === "budget.created" || action === "budget.changed") {
+      const fault = this.#budgets.faultOf(body, open?.kind === "Budget" ? open.order : undefined);
+      if (fault) return fault;
     }
     if (action === "agent.paused" || action === "agent.archived") {
       const known = this.#agents.get(agentId ?? "");
@@ -262,6 +272,7 @@ export class Authority {
       return holds({ ...facts, network: `eip155:${open.chainId}` }, after) ? undefined : OTHER;
     }
     if (open.kind === "Resume") return undefined;
+    if (open.kind === "Budget") return this.#budgets.archivedFault(body, open.order);
     if (open.kind !== "AgentPolicy") return OTHER;
     const agent = this.#agent(agentId);
     agent.status = "active";

@@ -9,7 +9,7 @@ export async function lockAgents(tx: Db, ownerId: string): Promise<string[]> {
 }
 
 /**
- * Moves agents with all their data, and listings, but without the former owner's approvals: only the new owner's
+ * Moves agents with all their data, budgets, and listings, but without the former owner's approvals: only the new owner's
  * decisions count.
  */
 export async function giveAgents(tx: Db, from: string, to: string): Promise<void> {
@@ -18,6 +18,7 @@ export async function giveAgents(tx: Db, from: string, to: string): Promise<void
     data: { state: "expired" },
   });
   await tx.agent.updateMany({ where: { ownerId: from }, data: { ownerId: to } });
+  await tx.budget.updateMany({ where: { ownerId: from }, data: { ownerId: to } });
   await tx.listing.updateMany({ where: { ownerId: from }, data: { ownerId: to } });
 }
 

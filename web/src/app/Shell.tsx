@@ -2,6 +2,7 @@ import { type ReactNode, useEffect } from "react";
 import { Link, NavLink, Outlet, ScrollRestoration } from "react-router";
 import {
   AgentsIcon,
+  BudgetsIcon,
   DeveloperIcon,
   FacilitatorIcon,
   MarketIcon,
@@ -27,6 +28,7 @@ import { Unreachable } from "./Unreachable.tsx";
 
 const PLACES = [
   { to: "/agents", label: "Agents", icon: AgentsIcon },
+  { to: "/budgets", label: "Budgets", icon: BudgetsIcon },
   { to: "/marketplace", label: "Marketplace", icon: MarketIcon },
   { to: "/facilitator", label: "Facilitator", icon: FacilitatorIcon },
   { to: "/merchant", label: "Merchant", icon: MerchantIcon },

@@ -50,6 +50,8 @@ export const keys = {
   listings: (filter: object) => ["listings", filter] as const,
   suggestedListings: ["listings", "suggested"],
   firstSteps: ["first-steps"],
+  budgets: ["budgets"],
+  budgetAgents: (budgetId: string) => ["budgets", budgetId, "agents"] as const,
   listing: (listingId: string) => ["listing", listingId] as const,
 } as const;
 
@@ -69,13 +71,22 @@ const PUBLIC: readonly unknown[] = [
 
 export const staleAfter = {
   /** An event of a payment: lists on screen insert it themselves. */
-  paymentEvent: ["agents", "agent", "overview", "channels", "notifications", "first-steps"],
+  paymentEvent: [
+    "agents",
+    "agent",
+    "overview",
+    "channels",
+    "budgets",
+    "notifications",
+    "first-steps",
+  ],
   payment: [
     "agents",
     "agent",
     "overview",
     "payments",
     "channels",
+    "budgets",
     "own-balance",
     "notifications",
     "first-steps",
@@ -95,6 +106,8 @@ export const staleAfter = {
   ],
   /** Everything was stopped or resumed. */
   stop: ["session", "agents", "agent", "overview", "notifications", "audit-chain"],
+  /** Its limits, and the agents in it. */
+  budget: ["budgets", "agents", "agent", "audit-chain"],
   apiKeys: ["keys", "audit", "audit-chain", "first-steps"],
   channels: ["channels", "agent"],
   connections: ["connections", "audit", "audit-chain"],
@@ -120,6 +133,7 @@ export const invalidate = {
   afterPayment: () => refetch(staleAfter.payment),
   afterRules: () => refetch(staleAfter.rules),
   afterStop: () => refetch(staleAfter.stop),
+  afterBudget: () => refetch(staleAfter.budget),
   afterApiKeys: () => refetch(staleAfter.apiKeys),
   afterChannels: () => refetch(staleAfter.channels),
   afterConnections: () => refetch(staleAfter.connections),

@@ -38,6 +38,14 @@ function Fix({ agent, payment }: FixProps): ReactNode {
     case "channel_limit_exceeded":
     case "payee_channel_limit_exceeded":
       return <AllowChannels agent={agent} payment={payment} />;
+    case "budget_exceeded":
+      return (
+        <Group>
+          <Button component={Link} to="/budgets" size="xs">
+            Open the budgets
+          </Button>
+        </Group>
+      );
     case "agent_paused":
     case "paused_by_rule":
     case "outside_pay_times":
