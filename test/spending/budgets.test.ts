@@ -194,9 +194,7 @@ async function compare(
   const agentOf = (index: number): SeededAgent => agents[index] as SeededAgent;
   const ids: string[] = [];
   while (ids.length < BUDGETS)
-    ids.push(
-      await seedBudget(pool, agentOf(0).ownerId, { daily: 8n, weekly: 12n, monthly: 18n }),
-    );
+    ids.push(await seedBudget(pool, agentOf(0).ownerId, { daily: 8n, weekly: 12n, monthly: 18n }));
   ids.sort();
   const join = (agent: number) =>
     setBudgets(
@@ -281,7 +279,11 @@ async function end(
     [agentId, paymentId],
   );
   if (rows[0]?.maximum != null) {
-    await pool.query("SELECT purser_payment_amount($1, $2, $3)", [agentId, paymentId, String(less)]);
+    await pool.query("SELECT purser_payment_amount($1, $2, $3)", [
+      agentId,
+      paymentId,
+      String(less),
+    ]);
     entry.amount = less;
   }
   if (entry.isCounted) return;

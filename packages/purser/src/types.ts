@@ -53,6 +53,7 @@ export type AgentSelf = {
       | "daily_limit"
       | "weekly_limit"
       | "monthly_limit"
+      | "budget"
       | "balance"
       | "floor"
       | "gas"
@@ -90,6 +91,19 @@ export type AgentSelf = {
       /** RFC 3339 time in UTC */
       nextReleaseAt: string | null;
     } | null;
+    /** The limits that this agent shares with others, one for each window */
+    budgets: {
+      /** An id of this service */
+      id: string;
+      name: string;
+      window: string;
+      /** USDC as a decimal string, at most 6 decimals */
+      limit: string;
+      /** What all agents of the budget together may still pay */
+      available: string;
+      /** If nothing is available: when something is again */
+      availableAt?: string;
+    }[];
   };
   /** USDC as a decimal string, at most 6 decimals */
   perPaymentLimit: string | null;
@@ -491,6 +505,12 @@ export type Payment = {
       reserved: string;
       remaining: string;
       requested: string;
+      /** For `budget_exceeded`: `spent` is what all agents of this budget used, reserved amounts included; `usedByOthers` is the part of other agents */
+      budget?: {
+        id: string;
+        name: string;
+        usedByOthers: string;
+      };
     };
     /** For `site_payee_changed` */
     site?: string;
@@ -645,6 +665,12 @@ export type PaymentSummary = {
       reserved: string;
       remaining: string;
       requested: string;
+      /** For `budget_exceeded`: `spent` is what all agents of this budget used, reserved amounts included; `usedByOthers` is the part of other agents */
+      budget?: {
+        id: string;
+        name: string;
+        usedByOthers: string;
+      };
     };
     /** For `site_payee_changed` */
     site?: string;

@@ -180,7 +180,8 @@ export class Authority {
     }
     if (kind === "Passkeys" || kind === "PayoutAddress") return this.#listFault(body, signed);
     if (kind === "MoveOwner") return this.#move(body, order);
-    if ((kind === "Resume" || kind === "Budget") && !isAddress(order.owner, body.owner)) return OTHER;
+    if ((kind === "Resume" || kind === "Budget") && !isAddress(order.owner, body.owner))
+      return OTHER;
     if (kind === "Budget" && after["version"] !== Number(order.version)) return OTHER;
     this.#open = signed;
     return undefined;

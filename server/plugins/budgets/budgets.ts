@@ -14,7 +14,11 @@ import { newId } from "../../core/ids.ts";
 import type { BudgetOrder } from "../../core/orders.ts";
 import { ApiError } from "../../errors.ts";
 import type { Db } from "../../infra/db/prisma.ts";
-import type { BudgetAuthorization, ChangeBudgetBody, NewBudgetBody } from "../../schemas/budgets.ts";
+import type {
+  BudgetAuthorization,
+  ChangeBudgetBody,
+  NewBudgetBody,
+} from "../../schemas/budgets.ts";
 import { useOrderOrRequest, withinQuota, type OwnerCall } from "../agents/change.ts";
 import { refuseField } from "../agents/rules.ts";
 import { agentNotFound } from "../agents/store.ts";
@@ -117,7 +121,7 @@ export async function archiveBudget(
   call: OwnerCall,
   chainId: number,
   id: string,
-  authorization: BudgetAuthorization,
+  authorization: BudgetAuthorization | undefined,
 ): Promise<BudgetRow> {
   return change(call, { chainId, id, authorization }, async (tx, budget, permit) => {
     const members = await lockAllMembers(tx, call.owner.id, id);
@@ -145,7 +149,7 @@ type Permit = (next: BudgetRow, change: Change) => Promise<boolean>;
 
 async function change(
   call: OwnerCall,
-  about: { chainId: number; id: string; authorization: BudgetAuthorization },
+  about: { chainId: number; id: string; authorization: BudgetAuthorization | undefined },
   work: (tx: Db, budget: BudgetRow, permit: Permit) => Promise<BudgetRow>,
 ): Promise<BudgetRow> {
   const { owner, orders, prisma } = call;

@@ -8,7 +8,14 @@ import { formatAtomic } from "../../core/money.ts";
 import { ApiError, ERRORS } from "../../errors.ts";
 import type { GeneralRule } from "../../schemas/agents.ts";
 import type { Available } from "./available.ts";
-import { BUDGET_WINDOWS, dailyNumbers, remainingOf, RULES, type BudgetLimit, type Moment } from "./rules.ts";
+import {
+  BUDGET_WINDOWS,
+  dailyNumbers,
+  remainingOf,
+  RULES,
+  type BudgetLimit,
+  type Moment,
+} from "./rules.ts";
 import type {
   DenialCode,
   Evaluation,

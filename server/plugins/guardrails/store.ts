@@ -304,7 +304,7 @@ export async function readLimits(
 ): Promise<Map<string, Limits>> {
   const [{ rows }, budgets] = await Promise.all([
     sql.query<WindowRow>(
-    `SELECT a.id AS "agentId", w.rule, w.payee, w.site, w.most AS "limit", now_is.used, outstanding.used AS reserved,
+      `SELECT a.id AS "agentId", w.rule, w.payee, w.site, w.most AS "limit", now_is.used, outstanding.used AS reserved,
             purser_leaves_window_at(
               purser_sum_reached_at(a.id, w.payee, 'payments', edge.at, 1), w.hours) AS "nextReleaseAt"
        FROM agents a
@@ -324,7 +324,7 @@ export async function readLimits(
           FROM payments p WHERE p.agent_id = a.id AND p.outstanding AND p.counted AND p.created_at > edge.at
            AND (w.payee = '' OR p.counterparty = w.payee)) outstanding
       WHERE a.id = ANY($1::text[])`,
-    [agentIds, payees],
+      [agentIds, payees],
     ),
     readBudgetsOf(sql, agentIds),
   ]);

@@ -39,6 +39,15 @@ class AgentSelfLimitsHourly(TypedDict):
     nextReleaseAt: Optional[str]
 
 
+class AgentSelfLimitsBudgetsItem(TypedDict):
+    id: str
+    name: str
+    window: str
+    limit: str
+    available: str
+    availableAt: NotRequired[str]
+
+
 class AgentSelfLimits(TypedDict):
     limit: str
     spent: str
@@ -46,10 +55,11 @@ class AgentSelfLimits(TypedDict):
     remaining: str
     nextReleaseAt: Optional[str]
     available: Optional[str]
-    boundBy: Optional[Literal["pause_after_failures", "pause_at_rate", "status", "expiry", "pay_times", "allowlist", "per_payment_limit", "payments_per_hour", "daily_limit", "weekly_limit", "monthly_limit", "balance", "floor", "gas"]]
+    boundBy: Optional[Literal["pause_after_failures", "pause_at_rate", "status", "expiry", "pay_times", "allowlist", "per_payment_limit", "payments_per_hour", "daily_limit", "weekly_limit", "monthly_limit", "budget", "balance", "floor", "gas"]]
     weekly: Optional[AgentSelfLimitsWeekly]
     monthly: Optional[AgentSelfLimitsMonthly]
     hourly: Optional[AgentSelfLimitsHourly]
+    budgets: List[AgentSelfLimitsBudgetsItem]
 
 
 class AgentSelfAllowlistItemLimits(TypedDict):
@@ -282,6 +292,12 @@ class PaymentApiKey(TypedDict):
     last4: str
 
 
+class PaymentDenialPolicyBudget(TypedDict):
+    id: str
+    name: str
+    usedByOthers: str
+
+
 class PaymentDenialPolicy(TypedDict):
     rule: str
     window: str
@@ -290,6 +306,7 @@ class PaymentDenialPolicy(TypedDict):
     reserved: str
     remaining: str
     requested: str
+    budget: NotRequired[PaymentDenialPolicyBudget]
 
 
 class PaymentDenialNeeds(TypedDict):
@@ -412,6 +429,12 @@ class PaymentSummaryApiKey(TypedDict):
     last4: str
 
 
+class PaymentSummaryDenialPolicyBudget(TypedDict):
+    id: str
+    name: str
+    usedByOthers: str
+
+
 class PaymentSummaryDenialPolicy(TypedDict):
     rule: str
     window: str
@@ -420,6 +443,7 @@ class PaymentSummaryDenialPolicy(TypedDict):
     reserved: str
     remaining: str
     requested: str
+    budget: NotRequired[PaymentSummaryDenialPolicyBudget]
 
 
 class PaymentSummaryDenialNeeds(TypedDict):

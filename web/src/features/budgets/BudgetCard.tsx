@@ -61,7 +61,10 @@ export function BudgetCard({ budget }: { budget: Budget }): ReactNode {
       <Stack>
         {windows.map(({ window, limit, used, availableAt }) => (
           <div key={window}>
-            <Meter limits={{ limit, spent: used, reserved: "0" }} period={PERIODS[window] ?? window} />
+            <Meter
+              limits={{ limit, spent: used, reserved: "0" }}
+              period={PERIODS[window] ?? window}
+            />
             {availableAt !== undefined && (
               <TimeUntil label="Something is available again" iso={availableAt} />
             )}

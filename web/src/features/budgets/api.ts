@@ -87,7 +87,12 @@ const asItIs = (budget: Budget): Wanted => ({
 function changed(
   budget: Budget,
   { owner, network }: Signing,
-  { title, wanted, changes, send }: {
+  {
+    title,
+    wanted,
+    changes,
+    send,
+  }: {
     title: string;
     wanted: Wanted;
     changes: Change[];
@@ -133,7 +138,9 @@ function changesOf(budget: Budget, draft: Draft): Change[] {
 
 /** Undefined if a limit cannot be read. */
 function read(limits: Limits): BudgetLimits | undefined {
-  const values = BUDGET_FIELDS.map(({ name, kind }) => [name, kind.readWire(limits[name])] as const);
+  const values = BUDGET_FIELDS.map(
+    ({ name, kind }) => [name, kind.readWire(limits[name])] as const,
+  );
   if (values.some(([, value]) => !value.ok)) return undefined;
   return Object.fromEntries(
     values.map(([name, value]) => [name, value.ok ? value.value : null]),

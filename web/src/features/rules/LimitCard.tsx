@@ -12,7 +12,11 @@ import type { Agent } from "../../lib/wire.ts";
 import styles from "./LimitCard.module.css";
 import { describeSettings } from "./rules.ts";
 
-const PERIODS: Readonly<Record<string, string>> = { "24h": "24 h", "7d": "7 days", "30d": "30 days" };
+const PERIODS: Readonly<Record<string, string>> = {
+  "24h": "24 h",
+  "7d": "7 days",
+  "30d": "30 days",
+};
 
 /** The settings with a meter or a line of their own. */
 const SHOWN = [
