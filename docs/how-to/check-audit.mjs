@@ -950,7 +950,7 @@ var isSame = (left, right) => BUDGET_FIELDS.every(({ name }) => left[name] === r
 function isSigned(after, order) {
   const removed = after["removed"] ?? [];
   const out = order.agentsOut === "" ? 0 : order.agentsOut.split(", ").length;
-  return after["budgetId"] === order.budgetId && after["name"] === order.name && (Array.isArray(removed) ? agentsText(removed) === order.agentsOut : removed === out) && BUDGET_FIELDS.every(({ name, kind }) => kind.sign(limitsIn(after)[name]) === order[name]);
+  return after["budgetId"] === order.budgetId && after["name"] === order.name && String(after["version"]) === order.version && (Array.isArray(removed) ? agentsText(removed) === order.agentsOut : removed === out) && BUDGET_FIELDS.every(({ name, kind }) => kind.sign(limitsIn(after)[name]) === order[name]);
 }
 var BudgetFacts = class {
   #limits = /* @__PURE__ */ new Map();
@@ -1068,7 +1068,6 @@ var Authority = class {
     if (kind === "MoveOwner") return this.#move(body, order);
     if ((kind === "Resume" || kind === "Budget") && !isAddress(order.owner, body.owner))
       return OTHER2;
-    if (kind === "Budget" && after["version"] !== Number(order.version)) return OTHER2;
     this.#open = signed;
     return void 0;
   }

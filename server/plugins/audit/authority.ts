@@ -182,7 +182,6 @@ export class Authority {
     if (kind === "MoveOwner") return this.#move(body, order);
     if ((kind === "Resume" || kind === "Budget") && !isAddress(order.owner, body.owner))
       return OTHER;
-    if (kind === "Budget" && after["version"] !== Number(order.version)) return OTHER;
     this.#open = signed;
     return undefined;
   }

@@ -38,6 +38,7 @@ function isSigned(after: Facts, order: BudgetOrder): boolean {
   return (
     after["budgetId"] === order.budgetId &&
     after["name"] === order.name &&
+    String(after["version"]) === order.version &&
     (Array.isArray(removed) ? agentsText(removed) === order.agentsOut : removed === out) &&
     BUDGET_FIELDS.every(({ name, kind }) => kind.sign(limitsIn(after)[name]) === order[name])
   );

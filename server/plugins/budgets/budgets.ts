@@ -189,7 +189,8 @@ const draftOf = (
   // Not about one agent.
   agentId: "",
   chainId,
-  version: next.version,
+  // The column is of policies.
+  version: null,
   build: ({ nonce, deadlineSeconds }): BudgetOrder => ({
     owner: getAddress(owner),
     budgetId: next.id,
@@ -266,6 +267,7 @@ function assertLimited(limits: BudgetLimits): BudgetLimits {
 const factsOf = (budget: BudgetRow): Record<string, unknown> => ({
   budgetId: budget.id,
   name: budget.name,
+  version: budget.version,
   ...Object.fromEntries(BUDGET_FIELDS.map(({ name, kind }) => [name, kind.wire(budget[name])])),
 });
 
