@@ -60,6 +60,7 @@ export const NEW_OWNER_SCREENS: Screen[] = [
       await page.getByText("Waiting for the first call").waitFor();
     },
   },
+  { name: "budgets-none", path: "/budgets", ready: "No budgets" },
   { name: "agents-first-steps", path: "/agents", ready: "Waiting for the first call" },
   { name: "stop", path: "/agents", ready: "Waiting for the first call", act: askToStop },
   {
@@ -106,6 +107,16 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     url: `/api/agents/${idle.id}`,
     body: { status: "paused" },
   });
+  await asOwner(world.app, owner, {
+    method: "POST",
+    url: "/api/budgets",
+    body: {
+      name: "Research team",
+      dailyLimit: "4",
+      monthlyLimit: "50",
+      agents: [agent.id, idle.id],
+    },
+  });
   await world.chain.mint(agent.walletAddress, 12_500_000n);
   await asAgent(world, agent.apiKey, "spend", {
     recipient: payee,
@@ -132,6 +143,10 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
   const consent = `/oauth/authorize?${asking.toString()}`;
   await subscribe(world, owner.account.address);
   await asAgent(world, agent.apiKey, "spend", { recipient: payee, amount: "0.3" });
+  const overBudget = await asAgent(world, agent.apiKey, "spend", {
+    recipient: payee,
+    amount: "0.6",
+  });
   await nameRecoveryWallet(world.app, owner, SECOND);
   const listings = await world.app.inject({ url: "/api/listings" });
   const [listing] = listings.json<{ items: { id: string }[] }>().items;
@@ -288,6 +303,43 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       },
     },
     { name: "agent-audit", path: `${base}/audit`, ready: /created/i },
+    { name: "budgets", path: "/budgets", ready: "Research team" },
+    {
+      name: "budget-new",
+      path: "/budgets",
+      ready: "Research team",
+      act: (page) => page.getByRole("button", { name: "New budget" }).click(),
+    },
+    {
+      name: "budget-change",
+      path: "/budgets",
+      ready: "Research team",
+      act: async (page) => {
+        await page.getByRole("button", { name: "Change Research team" }).click();
+        await page.getByLabel("In any 24 hours").fill("9");
+        await page.getByRole("button", { name: "Sign and save" }).waitFor();
+      },
+    },
+    {
+      name: "budget-agents",
+      path: "/budgets",
+      ready: "Research team",
+      act: async (page) => {
+        await page.getByRole("button", { name: "Agents of Research team" }).click();
+        await page.getByRole("button", { name: "Take out idle-agent" }).waitFor();
+      },
+    },
+    {
+      name: "budget-archive",
+      path: "/budgets",
+      ready: "Research team",
+      act: (page) => page.getByRole("button", { name: "Archive Research team" }).click(),
+    },
+    {
+      name: "agent-payment-budget",
+      path: `${base}?payment=${String(overBudget.body.paymentId)}`,
+      ready: "Open the budgets",
+    },
     { name: "approvals", path: "/approvals", ready: "Requests from your agents" },
     {
       name: "approval",
