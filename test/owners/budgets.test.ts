@@ -2,6 +2,8 @@
 // change, and what tightens it never does.
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import { typedDataOf, type Orders } from "../../server/core/orders.ts";
+import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
 import type { Budget } from "../../server/schemas/budgets.ts";
 import { callApi, spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
@@ -153,8 +155,14 @@ t.test("what tightens needs no signature, what loosens does", async (t) => {
     const late = await call(owner, "PATCH", url, { dailyLimit: "12", authorization });
     t.equal(late.statusCode, 409);
     t.match(late.json(), { code: "policy_changed", order: { version: "7" } });
-    const signed = { method: "PATCH", url, body: { dailyLimit: "12" } } as const;
-    t.equal((await asOwner(app, owner, signed)).statusCode, 200);
+    const newer = late.json<{ order: Orders["Budget"] }>().order;
+    const chainId = ctx.config.networks[0].chainId;
+    const inTexts = typedDataOf("Budget", newer, chainId, "readable");
+    t.match(inTexts.message, { dailyLimit: "12.00 USDC", monthlyLimit: "no limit" });
+    const signedTexts = await owner.account.signTypedData(inTexts as never);
+    const byTexts = { order: newer, signature: signedTexts };
+    const raised = await call(owner, "PATCH", url, { dailyLimit: "12", authorization: byTexts });
+    t.equal(raised.statusCode, 200, "signed in the form with texts");
     const other = await call(owner, "PATCH", url, { dailyLimit: "500", authorization });
     t.equal(codeOf(other), "policy_changed", "nor for another limit");
   });
@@ -221,6 +229,24 @@ t.test("another owner's budget or agent is not found", async (t) => {
     t.equal(codeOf(await call(thief, method, url, body)), "not_found", `${method} ${url}`);
 });
 
+t.test("budgets move to the recovery wallet with their agents", async (t) => {
+  const owner = await signIn(ctx);
+  const agent = await createAgent(ctx, owner);
+  const { id } = await create(t, owner, { dailyLimit: "2", agents: [agent.id] });
+  const wallet = privateKeyToAccount(generatePrivateKey());
+  await nameRecoveryWallet(app, owner, wallet);
+  const move = { method: "POST", url: "/api/recovery/move", body: {} } as const;
+  const moved = await asOwner(app, owner, move, wallet);
+  t.equal(moved.statusCode, 200, moved.body);
+  const heir = await signIn(ctx, wallet);
+  const url = `/api/budgets/${id}`;
+  t.match((await call(heir, "GET", url)).json(), { agents: 1, dailyLimit: "2" });
+  t.equal((await call(owner, "GET", url)).statusCode, 404);
+  t.equal((await call(heir, "PATCH", url, { dailyLimit: "1" })).statusCode, 200);
+  const raise = { method: "PATCH", url, body: { dailyLimit: "3" } } as const;
+  t.equal((await asOwner(app, heir, raise)).statusCode, 200);
+});
+
 t.test("the bounds are kept, and a budget has a limit", async (t) => {
   const owner = await signIn(ctx);
   const agent = await createAgent(ctx, owner);
@@ -244,4 +270,11 @@ t.test("the bounds are kept, and a budget has a limit", async (t) => {
   );
   const more = { name: "x", dailyLimit: "1" };
   t.equal(codeOf(await call(owner, "POST", "/api/budgets", more)), "conflict", "a hundred");
+});
+
+t.test("the audits of all these owners are valid", async (t) => {
+  const output: string[] = [];
+  const options = { owner: undefined, noted: [] };
+  const isValid = await verifyDatabase(app.prisma, options, (line) => output.push(line));
+  t.ok(isValid, output.filter((line) => line.startsWith("FAILED")).join("; "));
 });

@@ -23,13 +23,15 @@ process.once("message", ({ url, agents, payments }: Work) => {
     });
     return code ?? outcome;
   };
-  void Promise.all(Array.from({ length: payments }, (_, index) => pay(index)))
-    .catch((error: unknown) => [String(error)])
-    .then(async (outcomes) => {
-      await pool.end();
-      process.send?.(outcomes, () => {
-        process.disconnect();
-      });
+  const work = async (): Promise<void> => {
+    const outcomes = await Promise.all(
+      Array.from({ length: payments }, (_, index) => pay(index).catch(String)),
+    );
+    await pool.end();
+    process.send?.(outcomes, () => {
+      process.disconnect();
     });
+  };
+  void work();
 });
 process.send?.("ready");
