@@ -15,13 +15,12 @@ BEGIN
   END IF;
   LOOP
     SELECT max(next.created_at), count(*) INTO v_to, v_count
-      FROM (SELECT p.created_at FROM counted_payments p
-             WHERE p.subject_id = p_agent_id AND p.created_at > v_after
+      FROM (SELECT p.created_at FROM purser_counted_payments(p_agent_id, v_after, 'infinity') p
              ORDER BY p.created_at, p.id LIMIT v_size) next;
     EXIT WHEN v_count < v_size;
     INSERT INTO payment_sums (agent_id, payee, level, after_at, to_at, amount, payments)
-    SELECT p_agent_id, COALESCE(p.party, ''), 1, v_after, v_to, sum(p.amount), count(*) FROM counted_payments p
-     WHERE p.subject_id = p_agent_id AND p.created_at > v_after AND p.created_at <= v_to
+    SELECT p_agent_id, COALESCE(p.party, ''), 1, v_after, v_to, sum(p.amount), count(*)
+      FROM purser_counted_payments(p_agent_id, v_after, v_to) p
      GROUP BY GROUPING SETS ((), (p.party));
     v_after := v_to;
     -- Where the sums of level 2 end, or those of level 1 begin.

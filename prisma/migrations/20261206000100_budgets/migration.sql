@@ -42,12 +42,6 @@ CREATE INDEX budget_payments_counted_idx ON budget_payments (budget_id, at, paym
 -- What retention deletes first.
 CREATE INDEX budget_payments_at_idx ON budget_payments (at);
 
--- What counts in a window of an agent (party: who was paid) or of a budget (party: who paid).
-CREATE VIEW counted_payments AS
-  SELECT agent_id AS subject_id, created_at, id, amount, counterparty AS party FROM payments WHERE counted
-  UNION ALL
-  SELECT budget_id, at, payment_id, amount, payer FROM budget_payments WHERE counted;
-
 -- The subject may be a budget.
 ALTER TABLE spending_windows DROP CONSTRAINT spending_windows_agent_id_fkey;
 ALTER TABLE payment_sums DROP CONSTRAINT payment_sums_agent_id_fkey;

@@ -2,7 +2,6 @@ import { type ReactNode, useEffect } from "react";
 import { Link, NavLink, Outlet, ScrollRestoration } from "react-router";
 import {
   AgentsIcon,
-  BudgetsIcon,
   DeveloperIcon,
   FacilitatorIcon,
   MarketIcon,
@@ -28,7 +27,6 @@ import { Unreachable } from "./Unreachable.tsx";
 
 const PLACES = [
   { to: "/agents", label: "Agents", icon: AgentsIcon },
-  { to: "/budgets", label: "Budgets", icon: BudgetsIcon },
   { to: "/marketplace", label: "Marketplace", icon: MarketIcon },
   { to: "/facilitator", label: "Facilitator", icon: FacilitatorIcon },
   { to: "/merchant", label: "Merchant", icon: MerchantIcon },

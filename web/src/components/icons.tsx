@@ -51,12 +51,6 @@ export const MerchantIcon = icon(
     <path d="M8 7h4m-4 3.5h4" />
   </>,
 );
-export const BudgetsIcon = icon(
-  <>
-    <circle cx="10" cy="10" r="7" />
-    <path d="M10 3v7l5 5" />
-  </>,
-);
 export const DeveloperIcon = icon(<path d="m7 6-4 4 4 4m6-8 4 4-4 4" />);
 export const SettingsIcon = icon(
   <>
