@@ -152,7 +152,7 @@ const LIMITS: Readonly<Record<string, string>> = {
   weekly_limit_exceeded: "the weekly limit",
   monthly_limit_exceeded: "the monthly limit",
   payee_limit_exceeded: "this payee's daily limit",
-  budget_exceeded: "a budget that several agents share",
+  budget_exceeded: "the shared budget",
 };
 
 /** Where a deposit would have been too much. */
