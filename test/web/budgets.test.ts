@@ -56,7 +56,9 @@ t.test("a budget", async (t) => {
     const over = { recipient: payee, amount: "1" };
     const refused = await asAgent(world, agent.apiKey, "spend", over);
     t.equal(refused.body.code, "budget_exceeded");
-    await page.goto(`${world.baseUrl}/agents/${agent.id}?payment=${refused.body.paymentId}`);
+    await page.goto(
+      `${world.baseUrl}/agents/${agent.id}?payment=${String(refused.body.paymentId)}`,
+    );
     await page.getByText("all agents of Research").first().waitFor();
     await look("refusal");
     await page.getByRole("link", { name: "Open the budgets" }).click();
