@@ -106,6 +106,7 @@ const TAGS: Record<string, string> = {
   "owners: approvals": "Payments that agents ask the owner to allow",
   "owners: payments": "Payments, fetches and refusals",
   "owners: withdrawals": "Withdrawals, with an order that the owner's wallet signs",
+  "owners: budgets": "Budgets: limits that several agents share",
   "owners: stop": "Stop everything with one request, and resume with the owner's signature",
   "owners: recovery": "The owner's recovery wallet",
   "owners: passkeys": "The owner's passkeys, and where an owner without a wallet withdraws to",
