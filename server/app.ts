@@ -27,6 +27,7 @@ import guardrails from "./plugins/guardrails/index.ts";
 import agents from "./plugins/agents/index.ts";
 import recovery from "./plugins/recovery/index.ts";
 import passkeys from "./plugins/passkeys/index.ts";
+import budgets from "./plugins/budgets/index.ts";
 import stop from "./plugins/stop/index.ts";
 import deniedPayees from "./plugins/denied-payees/index.ts";
 import approvals from "./plugins/approvals/index.ts";
@@ -90,6 +91,7 @@ const MODULES = [
   agents,
   recovery,
   passkeys,
+  budgets,
   stop,
   deniedPayees,
   approvals,

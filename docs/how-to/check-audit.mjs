@@ -597,9 +597,19 @@ var rulesOfPolicy = (order) => {
   };
 };
 
+// packages/rules/src/budgets.ts
+var BUDGET_FIELDS = [
+  { name: "dailyLimit", kind: OPTIONAL_AMOUNT, hours: 24, label: "In any 24 hours" },
+  { name: "weeklyLimit", kind: OPTIONAL_AMOUNT, hours: 168, label: "In any 7 days" },
+  { name: "monthlyLimit", kind: OPTIONAL_AMOUNT, hours: 720, label: "In any 30 days" }
+];
+var loosensBudget = (current, wanted) => BUDGET_FIELDS.some(({ name, kind }) => kind.allowsMore(wanted[name], current[name]));
+var agentsText = (ids) => ids.toSorted().join(", ");
+
 // packages/rules/src/readable.ts
 var SETTINGS = {
   AgentPolicy: AGENT_FIELDS,
+  Budget: BUDGET_FIELDS,
   Payee: PAYEE_FIELDS
 };
 var MEMBERS = {
@@ -693,7 +703,19 @@ var ORDER_TYPES = {
     PayoutAddress: [address("owner"), number("version"), address("payout"), ...SINGLE_USE]
   },
   Resume: { Resume: [address("owner"), number("stoppedAt"), ...SINGLE_USE] },
-  AllowPayeeAgain: { AllowPayeeAgain: [address("owner"), text("payee"), ...SINGLE_USE] }
+  AllowPayeeAgain: { AllowPayeeAgain: [address("owner"), text("payee"), ...SINGLE_USE] },
+  Budget: {
+    Budget: [
+      address("owner"),
+      text("budgetId"),
+      number("version"),
+      text("name"),
+      ...BUDGET_FIELDS.map((field) => number(field.name)),
+      text("status"),
+      text("agentsOut"),
+      ...SINGLE_USE
+    ]
+  }
 };
 var ORDER_KINDS = [
   "AgentPolicy",
@@ -929,6 +951,56 @@ function payoutAt(orders, nowSeconds) {
 }
 var settled = (payout, nowSeconds) => payout.next && payout.next.fromSeconds <= nowSeconds ? { address: payout.next.address, sinceSeconds: payout.next.fromSeconds, next: null } : payout;
 
+// server/plugins/audit/budgets.ts
+var OTHER = "differs from its signed order";
+var UNFOUNDED = "does not follow from the budget in force before it";
+function limitsIn(facts) {
+  return Object.fromEntries(
+    BUDGET_FIELDS.map(({ name, kind }) => {
+      const read2 = kind.readWire(facts[name]);
+      if (!read2.ok) throw new RangeError(`${name} ${read2.reason}`);
+      return [name, read2.value];
+    })
+  );
+}
+var isSame = (left, right) => BUDGET_FIELDS.every(({ name }) => left[name] === right[name]);
+function isSigned(after, order) {
+  const removed = after["removed"] ?? [];
+  const out = order.agentsOut === "" ? 0 : order.agentsOut.split(", ").length;
+  return after["budgetId"] === order.budgetId && after["name"] === order.name && String(after["version"]) === order.version && (Array.isArray(removed) ? agentsText(removed) === order.agentsOut : removed === out) && BUDGET_FIELDS.every(({ name, kind }) => kind.sign(limitsIn(after)[name]) === order[name]);
+}
+var BudgetFacts = class {
+  #limits = /* @__PURE__ */ new Map();
+  /** Agents and budgets came from another owner, whose audit has their history. */
+  #isReceived = false;
+  moved(action) {
+    if (action === "owner.received") this.#isReceived = true;
+    else this.#limits.clear();
+  }
+  faultOf({ action, before, after }, order) {
+    const facts = after ?? {};
+    const id = String(facts["budgetId"]);
+    const known3 = this.#limits.get(id);
+    const wanted = limitsIn(facts);
+    if (action === "budget.created") {
+      if (known3) return UNFOUNDED;
+      this.#limits.set(id, wanted);
+      return void 0;
+    }
+    const current = known3 ?? (this.#isReceived && before !== null ? limitsIn(before) : void 0);
+    if (current === void 0 || before !== null && !isSame(limitsIn(before), current))
+      return UNFOUNDED;
+    this.#limits.set(id, wanted);
+    if (order) return order.status === "active" && isSigned(facts, order) ? void 0 : OTHER;
+    return loosensBudget(current, wanted) || "removed" in facts ? `is ${action} without a signed order, and it loosens the budget` : void 0;
+  }
+  /** It needs the order, which the caller has checked. */
+  archivedFault({ after }, order) {
+    this.#limits.delete(order.budgetId);
+    return order.status === "archived" && isSigned(after ?? {}, order) ? void 0 : OTHER;
+  }
+};
+
 // server/plugins/audit/authority.ts
 var SIGNED_AS = {
   "session.created": "message",
@@ -942,7 +1014,8 @@ var SIGNED_AS = {
   "owner.moved": "MoveOwner",
   "owner.received": "MoveOwner",
   "resume.signed": "Resume",
-  "allow_again.signed": "AllowPayeeAgain"
+  "allow_again.signed": "AllowPayeeAgain",
+  "budget.signed": "Budget"
 };
 var AFTER_ORDER = {
   "agent.created": "AgentPolicy",
@@ -952,14 +1025,16 @@ var AFTER_ORDER = {
   "connection.granted": "IssueKey",
   "approval.granted": "ApprovePayment",
   "owner.resumed": "Resume",
-  "owner.payee_allowed": "AllowPayeeAgain"
+  "owner.payee_allowed": "AllowPayeeAgain",
+  "budget.archived": "Budget"
 };
-var OTHER = "differs from its signed order";
-var UNFOUNDED = "does not follow from the rules in force before it";
+var OTHER2 = "differs from its signed order";
+var UNFOUNDED2 = "does not follow from the rules in force before it";
 var Authority = class {
   #used = /* @__PURE__ */ new Set();
   #agents = /* @__PURE__ */ new Map();
   #withdrawals = /* @__PURE__ */ new Map();
+  #budgets = new BudgetFacts();
   /** The order of the previous entry, until the entry that it permits. */
   #open;
   /** The recovery wallet that the owner named last. */
@@ -994,39 +1069,39 @@ var Authority = class {
     const { order, kind, chainId } = signed;
     const after = body.after ?? {};
     const { agent = body.agentId } = order;
-    const isSame = agent === body.agentId && (kind === "MoveOwner" || after["nonce"] === order.nonce);
-    if (!isSame) return OTHER;
-    if ("wallet" in order && !this.#hasWallet(body.agentId, order.wallet)) return OTHER;
+    const isSame2 = agent === body.agentId && (kind === "MoveOwner" || after["nonce"] === order.nonce);
+    if (!isSame2) return OTHER2;
+    if ("wallet" in order && !this.#hasWallet(body.agentId, order.wallet)) return OTHER2;
     if (kind === "AgentPolicy") return this.#usePolicy(body, signed);
     if (kind === "Withdraw") {
       const { to, amount: amountAtomic, nonce } = order;
       const facts = { to: to.toLowerCase(), amountAtomic, network: `eip155:${chainId}`, nonce };
       this.#withdrawals.set(asText(after["paymentId"]), facts);
-      return holds(facts, after) ? void 0 : OTHER;
+      return holds(facts, after) ? void 0 : OTHER2;
     }
     if (kind === "SecondWallet") {
       this.second = { address: order.second.toLowerCase(), chainId: Number(order.secondChain) };
-      return isAddress(order.owner, body.owner) ? void 0 : OTHER;
+      return isAddress(order.owner, body.owner) ? void 0 : OTHER2;
     }
     if (kind === "Passkeys" || kind === "PayoutAddress") return this.#listFault(body, signed);
     if (kind === "MoveOwner") return this.#move(body, order);
-    const isOfOwner = kind === "Resume" || kind === "AllowPayeeAgain";
-    if (isOfOwner && !isAddress(order.owner, body.owner)) return OTHER;
+    const isOfOwner = kind === "Resume" || kind === "AllowPayeeAgain" || kind === "Budget";
+    if (isOfOwner && !isAddress(order.owner, body.owner)) return OTHER2;
     this.#open = signed;
     return void 0;
   }
   #listFault({ owner }, signed) {
-    if (!isAddress(signed.order.owner, owner)) return OTHER;
+    if (!isAddress(signed.order.owner, owner)) return OTHER2;
     if (signed.kind === "PayoutAddress") {
       this.#payouts.push(signed.order);
-      return signed.order.version === String(this.#payouts.length) ? void 0 : OTHER;
+      return signed.order.version === String(this.#payouts.length) ? void 0 : OTHER2;
     }
     this.#lists += 1;
     this.passkeys = signed.order.passkeys;
-    return signed.order.version === String(this.#lists) ? void 0 : OTHER;
+    return signed.order.version === String(this.#lists) ? void 0 : OTHER2;
   }
   #usePolicy({ agentId, after }, signed) {
-    if (after?.["version"] !== Number(signed.order.version)) return OTHER;
+    if (after?.["version"] !== Number(signed.order.version)) return OTHER2;
     const { payees, rules, hasUnnamedRemovals, ...known3 } = this.#agent(agentId);
     const isNew = signed.order.version === "1";
     const isKnown = isNew || rules !== void 0 && hasUnnamedRemovals !== true;
@@ -1040,12 +1115,13 @@ var Authority = class {
   }
   #move({ action, owner, before, after }, order) {
     const agents = after?.["agents"] ?? [];
-    const isSame = before?.["owner"] === order.from && after?.["owner"] === order.to;
+    const isSame2 = before?.["owner"] === order.from && after?.["owner"] === order.to;
     const own = action === "owner.moved" ? order.from : order.to;
-    if (!isSame || !isAddress(own, owner)) return OTHER;
+    if (!isSame2 || !isAddress(own, owner)) return OTHER2;
     for (const id of agents)
       if (action === "owner.moved") this.#agents.delete(id);
       else this.#agents.set(id, { isReceived: true, status: "paused", payees: [] });
+    this.#budgets.moved(action);
     return void 0;
   }
   #unsignedFault(body, open) {
@@ -1060,6 +1136,10 @@ var Authority = class {
     if (/^(agent\.updated$|allowlist\.)/.test(action)) {
       if (isOpen) this.#open = open;
       return this.#changeFault(body, isOpen ? open : void 0);
+    }
+    if (action === "budget.created" || action === "budget.changed") {
+      const fault = this.#budgets.faultOf(body, open?.kind === "Budget" ? open.order : void 0);
+      if (fault) return fault;
     }
     if (action === "agent.paused" || action === "agent.archived") {
       const known3 = this.#agents.get(agentId ?? "");
@@ -1082,20 +1162,21 @@ var Authority = class {
       const { approvalId, payee, maxAmount, site, nonce: orderNonce } = open.order;
       const amount = formatAtomic(BigInt(maxAmount));
       const facts2 = { approvalId, payee, amount, site: site || null, orderNonce };
-      return holds({ ...facts2, network: `eip155:${open.chainId}` }, after) ? void 0 : OTHER;
+      return holds({ ...facts2, network: `eip155:${open.chainId}` }, after) ? void 0 : OTHER2;
     }
     if (open.kind === "Resume") return void 0;
     if (open.kind === "AllowPayeeAgain")
-      return body.before?.["payee"] === open.order.payee ? void 0 : OTHER;
-    if (open.kind !== "AgentPolicy") return OTHER;
+      return body.before?.["payee"] === open.order.payee ? void 0 : OTHER2;
+    if (open.kind === "Budget") return this.#budgets.archivedFault(body, open.order);
+    if (open.kind !== "AgentPolicy") return OTHER2;
     const agent = this.#agent(agentId);
     agent.status = "active";
-    if (action === "agent.resumed") return after["status"] === "active" ? void 0 : OTHER;
+    if (action === "agent.resumed") return after["status"] === "active" ? void 0 : OTHER2;
     const { wallet: walletAddress, version } = open.order;
     const facts = { walletAddress, network: `eip155:${open.chainId}` };
     const isListed2 = "allowlist" in after ? isSameList(after["allowlist"], agent.payees) : saysChange(body, difference([], agent.payees), open.digest);
-    const isSame = holds(facts, after) && holdsRules(agent.rules ?? {}, after) && isListed2;
-    return isSame && version === "1" && after["status"] === "active" ? void 0 : OTHER;
+    const isSame2 = holds(facts, after) && holdsRules(agent.rules ?? {}, after) && isListed2;
+    return isSame2 && version === "1" && after["status"] === "active" ? void 0 : OTHER2;
   }
   /** A change must equal the policy of the previous entry, or only tighten the rules in force. */
   #changeFault(body, order) {
@@ -1108,22 +1189,22 @@ var Authority = class {
       if (order && holds(after ?? {}, rules)) return void 0;
       const isFrom = holds(before ?? {}, rules) && Object.keys(after ?? {}).every((key) => key in rules);
       const wanted = { ...agent, rules: { ...rules, ...after } };
-      return isFrom ? this.#tighten(body, { from: agent, to: wanted }) : UNFOUNDED;
+      return isFrom ? this.#tighten(body, { from: agent, to: wanted }) : UNFOUNDED2;
     }
     if (order && isSignedChange(body, agent, order)) return void 0;
     const change = changeIn(body);
     if (change === void 0) {
-      if (!countsRemovals(body)) return UNFOUNDED;
+      if (!countsRemovals(body)) return UNFOUNDED2;
       this.#agents.set(agentId ?? "", { ...agent, hasUnnamedRemovals: true });
       return void 0;
     }
     const from = agent.hasUnnamedRemovals ? change.before : payees;
     const texts = new Set(from.map(textOf));
-    if (!change.before.every((payee) => texts.has(textOf(payee)))) return UNFOUNDED;
+    if (!change.before.every((payee) => texts.has(textOf(payee)))) return UNFOUNDED2;
     const gone = new Set(change.before.map(keyOf));
     const kept = from.filter((payee) => !gone.has(keyOf(payee)));
     const to = [...kept, ...change.after];
-    if (new Set(to.map(keyOf)).size < to.length) return UNFOUNDED;
+    if (new Set(to.map(keyOf)).size < to.length) return UNFOUNDED2;
     return this.#tighten(body, { from: { ...agent, payees: from }, to: { ...agent, payees: to } });
   }
   #tighten({ action, agentId, after }, { from, to }) {
@@ -1139,9 +1220,9 @@ var Authority = class {
   /** An agent keeps its wallet forever. */
   #hasWallet(id, wallet) {
     const agent = this.#agent(id);
-    const isSame = (agent.wallet ?? wallet) === wallet;
+    const isSame2 = (agent.wallet ?? wallet) === wallet;
     this.#agents.set(id ?? "", { ...agent, wallet });
-    return isSame;
+    return isSame2;
   }
 };
 var SIGN_IN = / wants you to sign in with your Ethereum account:$/;
@@ -1154,8 +1235,8 @@ function signInFault({ actor, proof }, { message, signer }) {
 }
 function keyFault(action, after, order) {
   const isConnection = order.label.startsWith(CONNECTION_LABEL);
-  const isSame = after["label"] === order.label && after["expiresAt"] === TIME.wire(readOptional(order.expiresAt));
-  return isSame && isConnection === (action === "connection.granted") ? void 0 : OTHER;
+  const isSame2 = after["label"] === order.label && after["expiresAt"] === TIME.wire(readOptional(order.expiresAt));
+  return isSame2 && isConnection === (action === "connection.granted") ? void 0 : OTHER2;
 }
 var isAddress = (left, right) => left.toLowerCase() === right.toLowerCase();
 var holds = (facts, other) => Object.entries(facts).every(([name, value]) => other[name] === value);
@@ -1225,8 +1306,8 @@ function hasCounts({ before, after }, change) {
 var countsRemovals = ({ action, before, after }) => action !== "allowlist.added" && before === null && after?.["added"] === void 0 && after?.["order"] === void 0 && [after?.["removed"], after?.["changed"]].some((count) => Number.isSafeInteger(count));
 function saysChange(body, change, digest) {
   const { before, after } = body;
-  const isSame = !isNamed(body) || isSameList(listIn(before), change.before) && isSameList(listIn(after), change.after);
-  return isSame && hasCounts(body, change) && after?.["order"] === digest;
+  const isSame2 = !isNamed(body) || isSameList(listIn(before), change.before) && isSameList(listIn(after), change.after);
+  return isSame2 && hasCounts(body, change) && after?.["order"] === digest;
 }
 function isSignedChange(body, { payees, formerPayees }, { digest }) {
   const { action, before, after } = body;
@@ -1317,9 +1398,9 @@ function bodyFault({ seq, columns }, body, ownerId) {
   if (body.seq !== seq) return `its text belongs to entry ${body.seq}`;
   if (body.ownerId !== ownerId) return "its text belongs to a different owner's chain";
   if (columns === void 0) return void 0;
-  const isSame = columns.id === body.id && columns.agentId === body.agentId && columns.action === body.action && // A JavaScript date has milliseconds, the text microseconds.
+  const isSame2 = columns.id === body.id && columns.agentId === body.agentId && columns.action === body.action && // A JavaScript date has milliseconds, the text microseconds.
   columns.at.toISOString().slice(0, 23) === body.at.slice(0, 23);
-  return isSame ? void 0 : "its columns differ from its text";
+  return isSame2 ? void 0 : "its columns differ from its text";
 }
 var BY_SECOND = /* @__PURE__ */ new Set(["session.created", "withdrawal.ordered"]);
 async function signersFault(body, signed, authority, counted) {

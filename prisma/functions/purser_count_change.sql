@@ -1,5 +1,5 @@
 -- Adds an amount and a number of payments to every window and sum that contains that time. The caller holds the lock on the
--- agent's row.
+-- agent's row, or on the budget's if p_agent_id is a budget's id.
 CREATE FUNCTION purser_count_change(p_agent_id TEXT, p_at TIMESTAMPTZ, p_payee TEXT, p_amount NUMERIC, p_payments INTEGER)
 RETURNS VOID LANGUAGE plpgsql AS $$
 BEGIN

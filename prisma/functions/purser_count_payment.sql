@@ -3,6 +3,8 @@
 -- agent's row before the payment's, so no window and no sum can move in between.
 CREATE FUNCTION purser_count_payment(p_agent_id TEXT, p_payment_id TEXT, p_sign INTEGER)
 RETURNS VOID LANGUAGE sql AS $$
+  SELECT purser_budget_change(p_agent_id, p_payment_id, p.amount, p_sign > 0) FROM payments p
+   WHERE p.agent_id = p_agent_id AND p.id = p_payment_id AND p.counted;
   SELECT purser_count_change(p_agent_id, p.created_at, p.counterparty, p_sign * p.amount, p_sign) FROM payments p
    WHERE p.agent_id = p_agent_id AND p.id = p_payment_id AND p.counted;
 $$;

@@ -11,7 +11,8 @@ CREATE FUNCTION purser_first_refusal(
   p_price NUMERIC DEFAULT NULL, p_channel_deposit NUMERIC DEFAULT NULL, p_channel_held NUMERIC DEFAULT NULL,
   p_channel_limit NUMERIC DEFAULT NULL, p_channel_delay NUMERIC DEFAULT NULL, p_channel_longest_delay NUMERIC DEFAULT NULL,
   p_payee_channel_held NUMERIC DEFAULT NULL, p_payee_channel_limit NUMERIC DEFAULT NULL,
-  p_paused_by TEXT DEFAULT NULL, p_closed BOOLEAN DEFAULT NULL, p_denied BOOLEAN DEFAULT NULL
+  p_paused_by TEXT DEFAULT NULL, p_closed BOOLEAN DEFAULT NULL, p_denied BOOLEAN DEFAULT NULL,
+  p_budget_limit NUMERIC DEFAULT NULL, p_budget_used NUMERIC DEFAULT NULL
 ) RETURNS TEXT LANGUAGE sql IMMUTABLE AS $$
   SELECT CASE
     WHEN p_paused_by <> 'stop' THEN 'paused_by_rule'
@@ -37,6 +38,7 @@ CREATE FUNCTION purser_first_refusal(
     WHEN p_window_sum + p_requested > p_limit THEN 'daily_limit_exceeded'
     WHEN p_week_sum + p_requested > p_weekly THEN 'weekly_limit_exceeded'
     WHEN p_month_sum + p_requested > p_monthly THEN 'monthly_limit_exceeded'
+    WHEN p_budget_used + p_requested > p_budget_limit THEN 'budget_exceeded'
     WHEN COALESCE(p_channel_deposit, p_requested) > p_balance - p_outstanding THEN 'insufficient_funds'
   END;
 $$;

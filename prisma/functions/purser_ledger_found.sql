@@ -33,6 +33,10 @@ BEGIN
       block_number, settled_at, final_at, created_at, maximum)
     VALUES (ask.agent_id, ask.payment_id, 'spend', 'settled', ask.chain_id, ask.asset, ask.payee, ask.amount, ask.memo,
       ask.nonce, ask.tx_hash, ask.block, ask.at, clock_timestamp(), ask.at, (ask.terms->>'maximum')::numeric);
+    -- In which budgets it was reserved is not known: in those of its agent now.
+    INSERT INTO budget_payments (agent_id, payment_id, budget_id, at, payer, amount, counted)
+    SELECT a.id, ask.payment_id, b.id, ask.at, a.wallet_address, ask.amount, FALSE
+      FROM agents a, unnest(a.budget_ids) AS b (id) WHERE a.id = ask.agent_id;
     PERFORM purser_count_payment(ask.agent_id, ask.payment_id, 1);
   ELSE
     PERFORM purser_payment_amount(ask.agent_id, v_known.id, ask.amount);

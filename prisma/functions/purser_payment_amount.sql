@@ -11,6 +11,7 @@ BEGIN
     RETURN;
   END IF;
   UPDATE payments SET amount = p_amount WHERE agent_id = p_agent_id AND id = p_payment_id;
+  PERFORM purser_budget_change(p_agent_id, p_payment_id, p_amount, was.counted);
   IF was.counted THEN
     PERFORM purser_count_change(p_agent_id, was.created_at, was.counterparty, p_amount - was.amount, 0);
   END IF;

@@ -41,5 +41,14 @@ BEGIN
     END IF;
     RETURN NEXT;
   END LOOP;
+  -- One row for all budgets: the amount has to fit each of them.
+  IF cardinality(v_agent.budget_ids) > 0 THEN
+    RETURN QUERY
+      SELECT 'budget', max(purser_leaves_window_at(purser_sum_reached_at(l.budget_id, '', 'payments',
+               l.now_at - l.hours * interval '1 hour', 1), l.hours)),
+             CASE WHEN bool_and(p_amount <= l.most)
+               THEN max(purser_budget_fits_at(l.budget_id, l.hours, l.now_at, l.used + p_amount - l.most)) END
+        FROM purser_budget_limits(v_agent.budget_ids, p_at) l;
+  END IF;
 END;
 $$;

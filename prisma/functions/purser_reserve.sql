@@ -60,6 +60,11 @@ DECLARE
   v_priced_site TEXT;
   v_price_before NUMERIC;
   v_closed BOOLEAN;
+  -- The agent's budgets. Null: it has none, or is refused before they are read.
+  v_budget_windows spending_windows[];
+  v_budget_limit NUMERIC;
+  v_budget_used NUMERIC;
+  v_budget_facts JSONB;
 BEGIN
   SELECT * INTO ask FROM jsonb_to_record(p_request) AS j (
     agent_id TEXT, payment_id TEXT, api_key_id TEXT, kind TEXT, chain_id BIGINT, asset TEXT, payee TEXT, site TEXT,
@@ -245,6 +250,10 @@ BEGIN
         'jumpPrice', ask.amount::text, 'priceBefore', v_price_before::text);
     END IF;
   END IF;
+  IF cardinality(v_agent.budget_ids) > 0 AND v_agent.status = 'active' AND v_refusal IS NULL THEN
+    SELECT b.windows, b.most, b.used, b.facts INTO v_budget_windows, v_budget_limit, v_budget_used, v_budget_facts
+      FROM purser_budgets_take(v_agent.budget_ids, NOT ask.dry_run) b;
+  END IF;
   code := purser_first_refusal(
     p_status => v_agent.status, p_expired => v_expired, p_refusal => v_refusal, p_requested => v_growth,
     p_max_amount => ask.max_amount, p_allowed => v_allowed,
@@ -262,7 +271,8 @@ BEGIN
     p_channel_longest_delay => (v_channel->>'channelLongestDelay')::numeric,
     p_payee_channel_held => (v_channel->>'payeeChannelHeld')::numeric,
     p_payee_channel_limit => (v_channel->>'payeeChannelLimit')::numeric,
-    p_paused_by => v_paused_by, p_closed => v_closed, p_denied => v_open.denied IS NOT NULL);
+    p_paused_by => v_paused_by, p_closed => v_closed, p_denied => v_open.denied IS NOT NULL,
+    p_budget_limit => v_budget_limit, p_budget_used => v_budget_used);
   IF v_failures IS NOT NULL AND (v_paused_by = 'pause_after_failures' OR code IS NOT NULL) THEN
     -- This refusal counts as well; one that only the rule itself caused does not.
     v_failures := v_failures + (code <> 'paused_by_rule')::int;
@@ -298,6 +308,13 @@ BEGIN
       || purser_window_facts('payee', v_payee.daily_limit, v_payee_day.amount, v_open.payee_day)
       || purser_window_facts('weekly', v_agent.weekly_limit, v_week.amount, v_open.week)
       || purser_window_facts('monthly', v_agent.monthly_limit, v_month.amount, v_open.month);
+  END IF;
+  IF v_budget_windows IS NOT NULL THEN
+    snapshot := snapshot || v_budget_facts;
+    IF code = 'budget_exceeded' THEN
+      snapshot := snapshot || purser_budget_others(v_budget_facts, v_budget_windows, v_agent.wallet_address);
+    END IF;
+    v_windows := v_windows || v_budget_windows;
   END IF;
 
   -- A permit uses one nonce of the token itself: not of another contract, and not chosen by the payee.
@@ -436,6 +453,9 @@ BEGIN
   RETURNING p.id INTO payment_id;
   IF outcome = 'reserved' AND v_agent.unsummed + 1 >= purser_sum_size() THEN
     PERFORM purser_write_sums(ask.agent_id);
+  END IF;
+  IF outcome = 'reserved' AND v_budget_windows IS NOT NULL THEN
+    PERFORM purser_budgets_count(v_agent, payment_id, ask.amount, v_budget_windows);
   END IF;
   RETURN NEXT;
 END;

@@ -15,16 +15,21 @@ DECLARE
   spared TEXT[] := '{}';
   spared_gas NUMERIC[] := '{}';
   corrected JSONB := '[]'::jsonb;
+  -- Payments whose amount counts less, or again.
+  counts RECORD;
 BEGIN
   -- All callers lock in the same order. Rows are found by their key: LIMIT keeps the planner from starting at the open
   -- rows or at all rows of the chain, of which it expects few.
-  PERFORM 1
-     FROM (SELECT * FROM jsonb_to_recordset(p_outcomes) AS o ("from" TEXT, asset TEXT, nonce TEXT)
+  SELECT array_agg(locked.agent_id) AS agents, array_agg(locked.id) AS payments INTO counts
+     FROM (SELECT * FROM jsonb_to_recordset(p_outcomes) AS o ("from" TEXT, asset TEXT, nonce TEXT, status TEXT)
             ORDER BY o."from", o.nonce) AS o
     CROSS JOIN LATERAL (
-      SELECT 1 FROM settlements s
+      SELECT s.agent_id, s.id, s.status, s.terms FROM settlements s
        WHERE s.from_address = o."from" AND s.chain_id = p_chain_id AND s.asset = o.asset AND s.nonce = o.nonce
-       LIMIT 1 FOR UPDATE OF s) AS locked;
+       LIMIT 1 FOR UPDATE OF s) AS locked
+    WHERE locked.agent_id IS NOT NULL
+      AND (o.status <> 'settled' OR locked.status NOT IN ('queued', 'submitted') OR locked.terms ? 'maximum');
+  PERFORM purser_budgets_lock(counts.agents, counts.payments);
   WITH here AS MATERIALIZED (
     SELECT one.ctid AS place, one.status AS stood, o.*
       FROM jsonb_to_recordset(p_outcomes) AS o

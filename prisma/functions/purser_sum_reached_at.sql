@@ -26,9 +26,8 @@ BEGIN
     IF v_level = 0 THEN
       SELECT walk.created_at INTO v_hit_to FROM (
         SELECT p.created_at, p.id, sum(CASE p_measure WHEN 'payments' THEN 1 ELSE p.amount END)
-                 OVER (ORDER BY p.created_at, p.id) AS total FROM payments p
-         WHERE p.agent_id = p_agent_id AND p.created_at > v_at AND p.created_at <= v_bound AND p.counted
-           AND (p_payee = '' OR p.counterparty = p_payee)) walk
+                 OVER (ORDER BY p.created_at, p.id) AS total
+          FROM purser_counted_payments(p_agent_id, v_at, v_bound) p WHERE p_payee = '' OR p.party = p_payee) walk
        WHERE walk.total >= v_left ORDER BY walk.created_at, walk.id LIMIT 1;
       IF FOUND OR NOT v_climbing THEN
         RETURN v_hit_to;

@@ -12,6 +12,7 @@ type IdPrefix =
   | "lst"
   | "nom"
   | "apr"
+  | "bud"
   | "fet"
   | "tx"
   | "evt"

@@ -123,9 +123,11 @@ const rulesFor = (days: Retention): readonly Rule[] => [
     sql: rowsOf(
       "payment_sums",
       "to_at",
-      "EXISTS (SELECT 1 FROM agents a WHERE a.id = r.agent_id AND r.to_at < a.window_tail_at)",
+      "(EXISTS (SELECT 1 FROM agents a WHERE a.id = r.agent_id AND r.to_at < a.window_tail_at) OR EXISTS (SELECT 1 FROM budgets b WHERE b.id = r.agent_id))",
     ),
   },
+  // Later than the sums of the same time.
+  { what: "budgetPayments", hours: 62 * DAY, sql: rowsOf("budget_payments", "at") },
 
   // Settlement. Signed bytes are needed only while the chain may still drop the transaction.
   { what: "bytes", hours: days.bytesDays * DAY, sql: SIGNED_BYTES },

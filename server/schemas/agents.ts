@@ -167,6 +167,19 @@ export const Limits = Type.Object({
       { description: "Payments in the last hour, not money" },
     ),
   ),
+  budgets: Type.Array(
+    Type.Object({
+      id: Id,
+      name: Type.String(),
+      window: Type.String({ examples: ["24h"] }),
+      limit: Amount,
+      available: Described(Amount, "What all agents of the budget together may still pay"),
+      availableAt: Type.Optional(
+        Described(Timestamp, "If nothing is available: when something is again"),
+      ),
+    }),
+    { description: "The limits that this agent shares with others, one for each window" },
+  ),
 });
 
 export const NetworkBalance = Type.Object({

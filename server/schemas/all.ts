@@ -5,6 +5,7 @@
 export * from "./agents.ts";
 export * from "./approvals.ts";
 export * from "./audit.ts";
+export * from "./budgets.ts";
 export * from "./channels.ts";
 export * from "./common.ts";
 export * from "./denied-payees.ts";

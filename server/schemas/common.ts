@@ -177,6 +177,15 @@ export const Policy = Type.Object({
       description: "Of the rule `denied_payee`: the owner's entry, an address or a site",
     }),
   ),
+  budget: Type.Optional(
+    Type.Object(
+      { id: Type.String(), name: Type.String(), usedByOthers: Type.String({ examples: ["7"] }) },
+      {
+        description:
+          "For `budget_exceeded`: `spent` is what all agents of this budget used, reserved amounts included; `usedByOthers` is the part of other agents",
+      },
+    ),
+  ),
 });
 
 /** One of the payment options of a 402, and why it was chosen or not. */

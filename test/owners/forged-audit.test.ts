@@ -69,6 +69,17 @@ async function history() {
   };
   const signature = await owner.account.signTypedData(prepared.typedData);
   await done("POST", `${url}/withdrawals`, { order: prepared.order, signature });
+  const budget = await done("POST", "/api/budgets", {
+    name: "Team",
+    dailyLimit: "20",
+    agents: [agent.id],
+  });
+  const budgetUrl = `/api/budgets/${String(budget["id"])}`;
+  await done("PATCH", budgetUrl, { dailyLimit: "10", name: "Research" });
+  await done("PATCH", budgetUrl, { dailyLimit: "15", weeklyLimit: "50", removeAgents: [agent.id] });
+  await done("PATCH", budgetUrl, { weeklyLimit: "40" });
+  await done("POST", "/api/budgets", { name: "Other", monthlyLimit: "7" });
+  await done("POST", `${budgetUrl}/archive`, {});
   await done("PATCH", url, { status: "paused" });
   await done("PATCH", url, { status: "active" });
   await done("PATCH", url, { status: "paused" });
@@ -154,6 +165,7 @@ const SIGNED = [
   "key.signed",
   "payment.approved",
   "withdrawal.ordered",
+  "budget.signed",
 ];
 
 t.test("the real history is valid, also when it is chained again", async (t) => {
@@ -170,6 +182,9 @@ t.test("the real history is valid, also when it is chained again", async (t) => 
     "key.rotated",
     "approval.granted",
     "withdrawal.settled",
+    "budget.created",
+    "budget.changed",
+    "budget.archived",
   ])
     t.ok(actions.includes(action), action);
   t.match(await verifyChain(rows), { ok: true, byContract: 0 });
@@ -188,6 +203,8 @@ t.test("a signature for one action proves no other", async (t) => {
       "owner.resumed",
       "allow_again.signed",
       "owner.payee_allowed",
+      "budget.archived",
+      "budget.changed",
       "agent.updated",
     ]) {
       if (from === to) continue;
@@ -337,6 +354,39 @@ t.test("every forgery is found by Purser's check and by the documented script", 
       like(tightened, { before: { dailyLimit: "15" }, after: { dailyLimit: "1000" } }),
     ),
     "a payee removed who was not there": appended(entryOf("allowlist.removed")),
+    "a budget's lowered limit that was higher": after(indexOf("budget.changed"), {
+      dailyLimit: "30",
+    }),
+    "a budget's raised limit": after(indexOf("budget.changed", 1), { dailyLimit: "16" }),
+    "a budget's agents who leave": after(indexOf("budget.changed", 1), { removed: [] }),
+    "a budget's agent who leaves without an order": after(indexOf("budget.changed", 2), {
+      removed: [entryOf("agent.created").body.agentId],
+    }),
+    "a budget's limit that was not in force": withBody(indexOf("budget.changed", 2), (body) => ({
+      before: { ...body.before, weeklyLimit: "60" },
+    })),
+    "a budget raised without an order": appended(
+      like(entryOf("budget.changed", 2), {
+        before: entryOf("budget.created", 1).body.after,
+        after: { ...entryOf("budget.created", 1).body.after, monthlyLimit: "8" },
+      }),
+    ),
+    "a budget dropped by a limit without an order": appended(
+      like(entryOf("budget.changed", 2), {
+        before: entryOf("budget.created", 1).body.after,
+        after: { ...entryOf("budget.created", 1).body.after, monthlyLimit: null, dailyLimit: "1" },
+      }),
+    ),
+    "a budget changed that is not there": appended(entryOf("budget.changed", 2)),
+    "a budget archived without an order": appended(
+      like(entryOf("budget.archived"), { after: entryOf("budget.created", 1).body.after }),
+    ),
+    "another budget archived by an order": after(indexOf("budget.archived"), {
+      budgetId: "bud_other",
+    }),
+    "a budget changed by the order of its end": withBody(indexOf("budget.archived"), () => ({
+      action: "budget.changed",
+    })),
     "an agent resumed by an order that was for its limits": appended(entryOf("agent.resumed")),
     "an agent resumed right after it was paused": {
       entries: [

@@ -21,6 +21,7 @@ export interface Subjects {
   settlementId: string;
   merchantKeyId: string;
   filterId: string;
+  budgetId: string;
   walletAddress: string;
 }
 
@@ -116,6 +117,12 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /api/owner/denied-payees": OWNER("200"),
   "POST /api/owner/denied-payees": OWNER("200", { site: "https://shop.example" }),
   "POST /api/owner/denied-payees/remove": OWNER("200", { site: "https://other.example" }),
+  "GET /api/budgets": OWNER("200"),
+  "POST /api/budgets": OWNER("201", { name: "All", dailyLimit: "5" }),
+  "GET /api/budgets/:id": OWNED("200"),
+  "GET /api/budgets/:id/agents": OWNED("200"),
+  "PATCH /api/budgets/:id": OWNED("200", { name: "Team" }),
+  "POST /api/budgets/:id/archive": OWNED("403 owner_signature_required", {}),
   "GET /api/recovery": OWNER("200"),
   "PUT /api/recovery/second": OWNER("403 owner_signature_required", { address: SHOP }),
   "POST /api/recovery/move": OWNER("409 conflict", {}),

@@ -131,7 +131,7 @@ t.test("without FACILITATOR_API_KEYS the facilitator is open", async (t) => {
 });
 
 /** Rows with subjects that those of another row replace, or that are made for them only. */
-const OF_ITS_OWN = /\/(auth|merchant|oauth|webhooks|listings)\b|:connectionId/;
+const OF_ITS_OWN = /\/(auth|merchant|oauth|webhooks|listings|budgets)\b|:connectionId/;
 
 /** The expected response for a credential that is not permitted. */
 function refusal(row: Row, credential: string): string {
@@ -179,7 +179,9 @@ async function request(
                     ? subjects.merchantKeyId
                     : row.url.startsWith("/api/spending/filters")
                       ? subjects.filterId
-                      : subjects.agentId;
+                      : row.url.startsWith("/api/budgets")
+                        ? subjects.budgetId
+                        : subjects.agentId;
   const path = row.url
     .replace(":channelId", `0x${"1".repeat(64)}`)
     .replace(":paymentId", subjects.paymentId)
@@ -284,6 +286,12 @@ async function makeSubjects(
   );
   const settlementId = newId("pay");
   const merchantKeyId = newId("mky");
+  const budgetId = newId("bud");
+  if (url.startsWith("/api/budgets/"))
+    await database.pool.query(
+      "INSERT INTO budgets (id, owner_id, name, daily_limit) SELECT $1, id, 'a', 1 FROM owners WHERE address = $2",
+      [budgetId, address],
+    );
   if (url.startsWith("/api/merchant/")) {
     await database.pool.query(
       `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, to_address, value, valid_after,
@@ -312,6 +320,7 @@ async function makeSubjects(
     settlementId,
     merchantKeyId,
     filterId,
+    budgetId,
     agentId: agent.id,
     keyId: agent.keyId,
     sessionId: sessions[0]?.id ?? "",

@@ -144,6 +144,17 @@ t.test(
        FROM unnest(ARRAY[59, 61]) AS age`,
       [agent.id],
     );
+    await pool.query(
+      `WITH budget AS (
+         INSERT INTO budgets (id, owner_id, name, daily_limit) SELECT 'bud_1', owner_id, 'a', 1 FROM agents WHERE id = $1),
+       sums AS (
+         INSERT INTO payment_sums (agent_id, payee, level, after_at, to_at, amount, payments)
+         SELECT 'bud_1', '', 1, now() - (age + 1) * interval '1 day', now() - age * interval '1 day', 5, 1
+           FROM unnest(ARRAY[59, 61]) AS age)
+       INSERT INTO budget_payments (agent_id, payment_id, budget_id, at, payer, amount, counted)
+       SELECT $1, 'pay_' || age, 'bud_1', now() - age * interval '1 day', '', 1, TRUE FROM unnest(ARRAY[61, 63]) AS age`,
+      [agent.id],
+    );
     // A claim of channels, 92 days ago: it is nobody's payment, and never expires.
     await pool.query(
       `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, to_address, value, valid_after, valid_before,
@@ -154,7 +165,14 @@ t.test(
     );
     const everBefore = await readAllTime(app.prisma);
     const deleted = await deleteOldRows(pool, days, 1);
-    t.match(deleted, { blocked: 2, bytes: 3, thirdParties: 2, hours: 1, sums: 1 });
+    t.match(deleted, {
+      blocked: 2,
+      bytes: 3,
+      thirdParties: 2,
+      hours: 1,
+      sums: 2,
+      budgetPayments: 1,
+    });
     const read = async (sql: string) =>
       (await pool.query<{ v: unknown }>(sql)).rows.map(({ v }) => v);
     t.same(await read("SELECT id AS v FROM payments WHERE status = 'blocked'"), ["pay_89"]);

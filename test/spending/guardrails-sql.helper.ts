@@ -85,7 +85,7 @@ export async function setPayee(
   );
 }
 
-/** Makes time pass for one agent: shifts all of its timestamps into the past. */
+/** Makes time pass for one agent or one budget: shifts all of its timestamps into the past. */
 export async function passTime(pool: Pool, agentId: string, interval: string): Promise<void> {
   await pool.query(
     `WITH span AS (SELECT $2::interval AS passed),
@@ -94,11 +94,39 @@ export async function passTime(pool: Pool, agentId: string, interval: string): P
                 FROM span WHERE agent_id = $1),
      windows AS (UPDATE spending_windows SET after_at = after_at - passed, to_at = to_at - passed
                    FROM span WHERE agent_id = $1),
+     entries AS (UPDATE budget_payments SET at = at - passed FROM span WHERE budget_id = $1),
+     budget AS (UPDATE budgets SET summed_to_at = summed_to_at - passed FROM span WHERE id = $1),
      payees AS (UPDATE allowlist_entries SET expires_at = expires_at - passed FROM span WHERE agent_id = $1)
      UPDATE agents SET window_tail_at = window_tail_at - passed, summed_to_at = summed_to_at - passed
        FROM span WHERE id = $1`,
     [agentId, interval],
   );
+}
+
+/** A limit that is null or missing is not set. */
+export async function seedBudget(
+  pool: Pool,
+  ownerId: string,
+  limits: { daily?: bigint | null; weekly?: bigint | null; monthly?: bigint | null },
+): Promise<string> {
+  const id = newId("bud");
+  await pool.query(
+    `INSERT INTO budgets (id, owner_id, name, daily_limit, weekly_limit, monthly_limit) VALUES ($1, $2, $1, $3, $4, $5)`,
+    [id, ownerId, text(limits.daily), text(limits.weekly), text(limits.monthly)],
+  );
+  return id;
+}
+
+/** As server/plugins/budgets does it: the next payment counts in exactly these. */
+export async function setBudgets(
+  pool: Pool,
+  agentId: string,
+  budgetIds: readonly string[],
+): Promise<void> {
+  await pool.query("UPDATE agents SET budget_ids = $2 WHERE id = $1", [
+    agentId,
+    budgetIds.toSorted(),
+  ]);
 }
 
 export function reserveRequest(

@@ -20,6 +20,7 @@ import {
   PAYEE,
   reserveRequest,
   seedAgent,
+  seedBudget,
   setPayee,
   setRules,
 } from "./guardrails-sql.helper.ts";
@@ -70,6 +71,7 @@ const facts = fc.record({
   dailyLimit: amount,
   weeklyLimit: fc.option(amount),
   monthlyLimit: fc.option(amount),
+  budgetLimit: fc.option(amount),
   paymentsPerHour: fc.option(fc.integer({ min: 0, max: 2 }), { freq: 2 }),
   payeeDailyLimit: fc.option(amount),
   payeePerPaymentLimit: fc.option(amount),
@@ -99,6 +101,7 @@ const FAULTLESS: Facts = {
   dailyLimit: 4n,
   weeklyLimit: null,
   monthlyLimit: null,
+  budgetLimit: null,
   paymentsPerHour: null,
   payeeDailyLimit: null,
   payeePerPaymentLimit: null,
@@ -140,6 +143,7 @@ const ONE_FAULT: Record<Exclude<DenialCode, (typeof OF_CHANNELS)[number]>, Parti
   daily_limit_exceeded: { dailyLimit: 1n },
   weekly_limit_exceeded: { weeklyLimit: 1n },
   monthly_limit_exceeded: { monthlyLimit: 1n },
+  budget_exceeded: { budgetLimit: 1n },
   insufficient_funds: { balance: 1n },
   amount_below_floor: { requested: 1n, floor: 2n },
   gas_budget_exhausted: { hold: 2n },
@@ -148,6 +152,7 @@ const ONE_FAULT: Record<Exclude<DenialCode, (typeof OF_CHANNELS)[number]>, Parti
 const WITH_ONE = Object.values(ONE_FAULT).map((fault) => ({ ...FAULTLESS, ...fault }));
 
 const agent = await seedAgent(pool, { dailyLimit: 1n, allowlist: [PAYEE, OTHER] });
+const BUDGET = await seedBudget(pool, agent.ownerId, { weekly: 1n });
 // Room for a gas hold of 1, never for 2.
 const budget = { ...readGasBudget(""), owner: 1n };
 await writeGasLimits(pool, CHAIN_ID, limitsOf(budget, 1n));
@@ -167,7 +172,7 @@ async function refusalOf(given: Facts): Promise<string | null> {
   await setRules(pool, agent.agentId, given);
   await pool.query(
     `UPDATE agents SET status = $2, expires_at = clock_timestamp() + $3 * interval '1 hour', fetch_scope = $4,
-            paused_by = $5, pay_days = $6
+            paused_by = $5, pay_days = $6, budget_ids = $7
       WHERE id = $1`,
     [
       agent.agentId,
@@ -176,8 +181,14 @@ async function refusalOf(given: Facts): Promise<string | null> {
       given.fetch,
       given.status === "paused" ? given.pausedBy : null,
       daysOf(given.payDays),
+      given.budgetLimit === null ? [] : [BUDGET],
     ],
   );
+  if (given.budgetLimit !== null)
+    await pool.query("UPDATE budgets SET weekly_limit = $2 WHERE id = $1", [
+      BUDGET,
+      String(given.budgetLimit),
+    ]);
   await pool.query(
     "UPDATE allowlist_entries SET site = CASE address WHEN $2 THEN $3 ELSE $4 END WHERE agent_id = $1",
     [agent.agentId, PAYEE, given.payeeAt, given.otherAt],
@@ -251,6 +262,8 @@ async function decisionOf(facts: Snapshot): Promise<string | null> {
     week_sum: sum(facts.weeklySpent, facts.weeklyReserved),
     monthly: facts.monthlyLimit,
     month_sum: sum(facts.monthlySpent, facts.monthlyReserved),
+    budget_limit: facts.budgetLimit,
+    budget_used: facts.budgetUsed,
     balance: facts.balance,
     outstanding: facts.outstanding,
     price: facts.price,
@@ -264,7 +277,7 @@ async function decisionOf(facts: Snapshot): Promise<string | null> {
   };
   // Those that are missing are left out, as the build before leaves them out.
   const given = Object.entries(args).filter(
-    ([name, value]) => value !== undefined || !/^(price|(payee_)?channel)/.test(name),
+    ([name, value]) => value !== undefined || !/^(price|budget|(payee_)?channel)/.test(name),
   );
   const names = given.map(([name], index) => `p_${name} => $${index + 1}`);
   const { rows } = await pool.query<{ code: string | null }>(
@@ -306,7 +319,7 @@ t.test("a payment through a channel is refused by the same rule in SQL", async (
   const nothingSpent = { spent: 0n, reserved: 0n };
   const without = Object.fromEntries(
     Object.keys(rest)
-      .filter((name) => /^(hourly|payee|weekly|monthly|channel)/.test(name))
+      .filter((name) => /^(hourly|payee|weekly|monthly|budget|channel)/.test(name))
       .map((name) => [name, undefined]),
   );
   const seen = new Set<string | null>();

@@ -30,6 +30,8 @@ const facts = fc
     monthlyLimit: limit,
     monthlySpent: fc.bigInt({ min: 0n, max: 3n }),
     monthlyReserved: fc.bigInt({ min: 0n, max: 2n }),
+    budgetLimit: limit,
+    budgetUsed: fc.bigInt({ min: 0n, max: 5n }),
     hourlyLimit: limit,
     hourlySpent: fc.bigInt({ min: 0n, max: 3n }),
     hourlyReserved: fc.bigInt({ min: 0n, max: 2n }),

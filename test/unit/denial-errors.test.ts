@@ -322,6 +322,7 @@ t.test("limits as agents and owners read them", async (t) => {
     weekly: null,
     monthly: null,
     hourly: null,
+    budgets: [],
   });
   const full = {
     ...limits,
@@ -329,6 +330,16 @@ t.test("limits as agents and owners read them", async (t) => {
     weekly: window(6n * USDC, AT),
     monthly: window(7n * USDC),
     hourly: window(8n, AT),
+    budgets: [
+      {
+        id: "bud_1",
+        name: "Research",
+        hours: 168,
+        limitAtomic: 5n,
+        usedAtomic: 9n,
+        availableAt: AT,
+      },
+    ],
   };
   t.same(limitsOnWire(full, { atomic: 2n, boundBy: "balance" }), {
     ...daily,
@@ -338,6 +349,16 @@ t.test("limits as agents and owners read them", async (t) => {
     weekly: { ...daily, limit: "6", spent: "5.999997" },
     monthly: { ...daily, limit: "7", spent: "6.999997", nextReleaseAt: null },
     hourly: { limit: 8, spent: 5, reserved: 1, remaining: 2, nextReleaseAt: AT.toISOString() },
+    budgets: [
+      {
+        id: "bud_1",
+        name: "Research",
+        window: "7d",
+        limit: "0.000005",
+        available: "0",
+        availableAt: AT.toISOString(),
+      },
+    ],
   });
   t.match(limitsOnWire({ ...full, hourly: window(8n) }, null).hourly, { nextReleaseAt: null });
 });

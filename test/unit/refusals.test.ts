@@ -70,6 +70,7 @@ const facts: fc.Arbitrary<Snapshot> = fc
     day: fc.record({ limit: room, ...used }),
     week: fc.record({ limit, ...used }),
     month: fc.record({ limit, ...used }),
+    budget: fc.record({ limit, used: upTo(5), others: fc.option(upTo(3), { nil: undefined }) }),
     wallet: fc.record({
       balance: room,
       outstanding: upTo(4),
@@ -98,6 +99,7 @@ const facts: fc.Arbitrary<Snapshot> = fc
       day,
       week,
       month,
+      budget,
       wallet,
       gas,
     }) =>
@@ -125,6 +127,10 @@ const facts: fc.Arbitrary<Snapshot> = fc
         monthlyLimit: month.limit,
         monthlySpent: month.spent,
         monthlyReserved: month.reserved,
+        budgetHours: 720,
+        budgetLimit: budget.limit,
+        budgetUsed: budget.used,
+        budgetOthers: budget.others,
         ...wallet,
         ...gas,
         ...switched,
@@ -267,6 +273,8 @@ function numbersOf(f: Snapshot, rule: RuleName): Numbers {
       return windowed("7d", f.weeklyLimit, f.weeklySpent, f.weeklyReserved);
     case "monthly_limit":
       return windowed("30d", f.monthlyLimit, f.monthlySpent, f.monthlyReserved);
+    case "budget":
+      return windowed("30d", f.budgetLimit, f.budgetUsed);
     default:
       return windowed("24h", f.limit, f.spent, f.reserved);
   }
@@ -278,6 +286,7 @@ const WINDOWS = new Set<RuleName>([
   "daily_limit",
   "weekly_limit",
   "monthly_limit",
+  "budget",
 ]);
 const NEVER = new Set<RuleName>([
   "channels",

@@ -52,6 +52,11 @@ export const fine: Snapshot = {
   monthlyLimit: 20n * USDC,
   monthlySpent: 18n * USDC,
   monthlyReserved: 1n * USDC,
+  budgetId: "bud_1",
+  budgetName: "Research",
+  budgetHours: 168,
+  budgetLimit: 30n * USDC,
+  budgetUsed: 29n * USDC,
 };
 
 /** A simple description of a refusal, written here a second time. */
@@ -336,6 +341,15 @@ export const FAULTS: Fault[] = [
     liftable: true,
     wrong: { monthlyLimit: 20n * USDC - 1n },
     detailPattern: /^1 USDC requested; 19 USDC of 19\.999999 USDC used in the last 30 days\.$/,
+  },
+  {
+    rule: "budget",
+    code: "budget_exceeded",
+    when: (f) => isOver(f.budgetLimit, f.budgetUsed, 0n, f.requested),
+    liftable: true,
+    wrong: { budgetLimit: 30n * USDC - 1n, budgetOthers: 28n * USDC },
+    detailPattern:
+      /^1 USDC requested; 29 USDC of 29\.999999 USDC used in the last 7 days by all agents of the budget "Research"\.$/,
   },
   {
     rule: "balance",

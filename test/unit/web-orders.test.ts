@@ -18,6 +18,7 @@ import {
   fieldsToSign,
   moveToSign,
   allowAgainToSign,
+  budgetToSign,
   resumeToSign,
   secondWalletToSign,
   withdrawalToSign,
@@ -297,6 +298,45 @@ t.test("a payee that the screen does not show is not allowed again", async (t) =
   );
   for (const change of [{ owner: other }, { payee: "https://shop.example:8443" }])
     t.throws(() => allowAgainToSign({ ...order, ...change }, wanted, CHAIN_ID), differs);
+});
+
+t.test("a budget that the screen does not show is not signed", async (t) => {
+  const order = {
+    owner: wallet,
+    budgetId: "bud_1",
+    version: "4",
+    name: "Research",
+    dailyLimit: "12000000",
+    weeklyLimit: String(2n ** 256n - 1n),
+    monthlyLimit: "0",
+    status: "active",
+    agentsOut: "agt_a, agt_b",
+    ...SINGLE_USE,
+  };
+  const wanted = {
+    owner: wallet,
+    id: "bud_1",
+    version: 4,
+    name: "Research",
+    limits: { dailyLimit: "12", weeklyLimit: null, monthlyLimit: "0" },
+    status: "active",
+    agentsOut: ["agt_b", "agt_a"],
+  } as const;
+  const typed = budgetToSign(order, wanted, CHAIN_ID);
+  t.equal(hashTypedData(typed as never), orderDigest("Budget", order, CHAIN_ID, REQUESTED_FORM));
+  const changes = [
+    { owner: other },
+    { budgetId: "bud_2" },
+    { version: "5" },
+    { name: "Team" },
+    { dailyLimit: "12000001" },
+    { weeklyLimit: "1" },
+    { monthlyLimit: order.weeklyLimit },
+    { status: "archived" },
+    { agentsOut: "agt_a" },
+  ];
+  for (const change of changes)
+    t.throws(() => budgetToSign({ ...order, ...change }, wanted, CHAIN_ID), differs);
 });
 
 t.test("the web app predicts what the server treats as loosening", async (t) => {

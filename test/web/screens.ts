@@ -61,6 +61,7 @@ export const NEW_OWNER_SCREENS: Screen[] = [
     },
   },
   { name: "spending-none", path: "/spending", ready: "Nothing spent in this time" },
+  { name: "budgets-none", path: "/budgets", ready: "No budgets" },
   { name: "agents-first-steps", path: "/agents", ready: "Waiting for the first call" },
   { name: "stop", path: "/agents", ready: "Waiting for the first call", act: askToStop },
   {
@@ -107,6 +108,16 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     url: `/api/agents/${idle.id}`,
     body: { status: "paused" },
   });
+  await asOwner(world.app, owner, {
+    method: "POST",
+    url: "/api/budgets",
+    body: {
+      name: "Research team",
+      dailyLimit: "4",
+      monthlyLimit: "50",
+      agents: [agent.id, idle.id],
+    },
+  });
   await world.chain.mint(agent.walletAddress, 12_500_000n);
   await asAgent(world, agent.apiKey, "spend", {
     recipient: payee,
@@ -133,6 +144,10 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
   const consent = `/oauth/authorize?${asking.toString()}`;
   await subscribe(world, owner.account.address);
   await asAgent(world, agent.apiKey, "spend", { recipient: payee, amount: "0.3" });
+  const overBudget = await asAgent(world, agent.apiKey, "spend", {
+    recipient: payee,
+    amount: "0.6",
+  });
   await nameRecoveryWallet(world.app, owner, SECOND);
   for (const [which, note] of [
     [{ payee: testAccount(75).address }, "Sent nothing for two payments"],
@@ -324,6 +339,43 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
         await page.keyboard.press("Enter");
         await page.getByLabel("Saved filters").waitFor();
       },
+    },
+    { name: "budgets", path: "/budgets", ready: "Research team" },
+    {
+      name: "budget-new",
+      path: "/budgets",
+      ready: "Research team",
+      act: (page) => page.getByRole("button", { name: "New budget" }).click(),
+    },
+    {
+      name: "budget-change",
+      path: "/budgets",
+      ready: "Research team",
+      act: async (page) => {
+        await page.getByRole("button", { name: "Change Research team" }).click();
+        await page.getByLabel("In any 24 hours").fill("9");
+        await page.getByRole("button", { name: "Sign and save" }).waitFor();
+      },
+    },
+    {
+      name: "budget-agents",
+      path: "/budgets",
+      ready: "Research team",
+      act: async (page) => {
+        await page.getByRole("button", { name: "Agents of Research team" }).click();
+        await page.getByRole("button", { name: "Take out idle-agent" }).waitFor();
+      },
+    },
+    {
+      name: "budget-archive",
+      path: "/budgets",
+      ready: "Research team",
+      act: (page) => page.getByRole("button", { name: "Archive Research team" }).click(),
+    },
+    {
+      name: "agent-payment-budget",
+      path: `${base}?payment=${String(overBudget.body.paymentId)}`,
+      ready: "Open the budgets",
     },
     { name: "approvals", path: "/approvals", ready: "Requests from your agents" },
     {

@@ -54,6 +54,7 @@ export type AgentSelf = {
       | "daily_limit"
       | "weekly_limit"
       | "monthly_limit"
+      | "budget"
       | "balance"
       | "floor"
       | "gas"
@@ -91,6 +92,19 @@ export type AgentSelf = {
       /** RFC 3339 time in UTC */
       nextReleaseAt: string | null;
     } | null;
+    /** The limits that this agent shares with others, one for each window */
+    budgets: {
+      /** An id of this service */
+      id: string;
+      name: string;
+      window: string;
+      /** USDC as a decimal string, at most 6 decimals */
+      limit: string;
+      /** What all agents of the budget together may still pay */
+      available: string;
+      /** If nothing is available: when something is again */
+      availableAt?: string;
+    }[];
   };
   /** USDC in one payment */
   perPaymentLimit: string | null;
@@ -498,6 +512,12 @@ export type Payment = {
       requested: string;
       /** Of the rule `denied_payee`: the owner's entry, an address or a site */
       denied?: string;
+      /** For `budget_exceeded`: `spent` is what all agents of this budget used, reserved amounts included; `usedByOthers` is the part of other agents */
+      budget?: {
+        id: string;
+        name: string;
+        usedByOthers: string;
+      };
     };
     /** For `site_payee_changed` */
     site?: string;
@@ -654,6 +674,12 @@ export type PaymentSummary = {
       requested: string;
       /** Of the rule `denied_payee`: the owner's entry, an address or a site */
       denied?: string;
+      /** For `budget_exceeded`: `spent` is what all agents of this budget used, reserved amounts included; `usedByOthers` is the part of other agents */
+      budget?: {
+        id: string;
+        name: string;
+        usedByOthers: string;
+      };
     };
     /** For `site_payee_changed` */
     site?: string;

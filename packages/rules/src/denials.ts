@@ -12,7 +12,7 @@ interface Declaration {
   /** For the owner; without it, `help`. */
   owner?: string | ((refused: Refused) => string);
   /** What the owner can change. */
-  fix?: "payee" | "new payee" | "limit" | "channels" | "rules" | "denied payees";
+  fix?: "payee" | "new payee" | "limit" | "channels" | "rules" | "denied payees" | "budget";
 }
 
 /** The numbers of a refusal, as the owner reads them. */
@@ -72,6 +72,14 @@ export const DENIALS = {
     retryable: true,
     owner: above("the monthly limit"),
     fix: "limit",
+  },
+  budget_exceeded: {
+    status: 403,
+    title: "Budget exceeded",
+    help: WAIT,
+    retryable: true,
+    owner: above("the shared budget"),
+    fix: "budget",
   },
   payment_rate_exceeded: {
     status: 403,

@@ -267,6 +267,7 @@ export const GENERAL_RULES = {
   daily_limit: "capped by the daily limit",
   weekly_limit: "capped by the weekly limit",
   monthly_limit: "capped by the monthly limit",
+  budget: "capped by a budget over several agents",
   balance: "capped by the balance",
   floor: "less is left than the smallest possible payment",
   gas: "the gas budget is used up",

@@ -4,6 +4,7 @@
  * The app compares these with what the user entered before the wallet sees them.
  */
 import { policyTypes, versionOf, type AgentPolicyOrder, type StructMember } from "./policy.ts";
+import { BUDGET_FIELDS } from "./budgets.ts";
 import { readableMessage, readableStructs } from "./readable.ts";
 
 export const MAX_ORDER_SECONDS = 15 * 60;
@@ -101,6 +102,23 @@ export interface AllowPayeeAgainOrder {
   deadline: string;
 }
 
+/** A budget over several agents as it is after this change, and the agents that it takes out. */
+export interface BudgetOrder {
+  owner: string;
+  budgetId: string;
+  version: string;
+  name: string;
+  dailyLimit: string;
+  weeklyLimit: string;
+  monthlyLimit: string;
+  /** "active" or "archived". */
+  status: string;
+  /** Their ids, sorted and separated by a comma and a space. */
+  agentsOut: string;
+  nonce: string;
+  deadline: string;
+}
+
 export interface Orders {
   AgentPolicy: AgentPolicyOrder;
   IssueKey: IssueKeyOrder;
@@ -112,6 +130,7 @@ export interface Orders {
   PayoutAddress: PayoutAddressOrder;
   Resume: ResumeOrder;
   AllowPayeeAgain: AllowPayeeAgainOrder;
+  Budget: BudgetOrder;
 }
 export type OrderKind = keyof Orders;
 
@@ -160,6 +179,18 @@ const ORDER_TYPES: Readonly<Record<Exclude<OrderKind, "AgentPolicy">, Structs>> 
   },
   Resume: { Resume: [address("owner"), number("stoppedAt"), ...SINGLE_USE] },
   AllowPayeeAgain: { AllowPayeeAgain: [address("owner"), text("payee"), ...SINGLE_USE] },
+  Budget: {
+    Budget: [
+      address("owner"),
+      text("budgetId"),
+      number("version"),
+      text("name"),
+      ...BUDGET_FIELDS.map((field) => number(field.name)),
+      text("status"),
+      text("agentsOut"),
+      ...SINGLE_USE,
+    ],
+  },
 };
 
 export const ORDER_KINDS: readonly OrderKind[] = [

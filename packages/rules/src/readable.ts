@@ -3,6 +3,7 @@
  * people can compare it with the page. The order itself keeps its numbers everywhere else; the texts are made from them,
  * and each value has exactly one text. So a signature of the texts is a signature of the numbers.
  */
+import { BUDGET_FIELDS } from "./budgets.ts";
 import { AGENT_FIELDS, type Field, PAYEE_FIELDS } from "./fields.ts";
 import { AMOUNT, type Kind, SIGNED, TIME } from "./kinds.ts";
 import type { StructMember } from "./policy.ts";
@@ -10,8 +11,9 @@ import type { StructMember } from "./policy.ts";
 type Structs = Record<string, StructMember[]>;
 
 /** The settings of rules, by their struct. */
-const SETTINGS: Readonly<Record<string, readonly Field[]>> = {
+const SETTINGS: Readonly<Record<string, readonly Pick<Field, "name" | "kind">[]>> = {
   AgentPolicy: AGENT_FIELDS,
+  Budget: BUDGET_FIELDS,
   Payee: PAYEE_FIELDS,
 };
 /** The other members, in every struct. */

@@ -260,7 +260,7 @@ export function payeeFacts(
  * quota left, a change that only renames is refused; one that tightens never is, and its entry then counts the payees
  * instead of naming them.
  */
-async function withinQuota(
+export async function withinQuota(
   tx: Db,
   { owner }: OwnerCall,
   permission: Permission,

@@ -201,7 +201,7 @@ export async function updateAgent(db: Db, agentId: string, change: AgentChange):
       ...(change.name === undefined ? {} : { name: change.name }),
       // From now on the owner's own decision.
       ...(change.status === undefined ? {} : { status: change.status, ...NOT_PAUSED_BY }),
-      ...(change.status === "archived" ? { archivedAt: now } : {}),
+      ...(change.status === "archived" ? { archivedAt: now, budgetIds: [] } : {}),
       updatedAt: now,
     },
   });

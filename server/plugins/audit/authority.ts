@@ -27,6 +27,7 @@ import {
   type Orders,
 } from "../../core/orders.ts";
 import { loosens, payeeKey, type RulesInForce } from "../../core/rules.ts";
+import { BudgetFacts } from "./budgets.ts";
 
 /** The parsed text of an entry. */
 export interface EntryBody {
@@ -81,6 +82,7 @@ const SIGNED_AS: Readonly<Record<string, Signed["kind"]>> = {
   "owner.received": "MoveOwner",
   "resume.signed": "Resume",
   "allow_again.signed": "AllowPayeeAgain",
+  "budget.signed": "Budget",
 };
 /** Actions that directly follow the entry of their order. */
 const AFTER_ORDER: Readonly<Record<string, OrderKind>> = {
@@ -92,6 +94,7 @@ const AFTER_ORDER: Readonly<Record<string, OrderKind>> = {
   "approval.granted": "ApprovePayment",
   "owner.resumed": "Resume",
   "owner.payee_allowed": "AllowPayeeAgain",
+  "budget.archived": "Budget",
 };
 
 type Facts = Record<string, unknown>;
@@ -121,6 +124,7 @@ export class Authority {
   readonly #used = new Set<string>();
   readonly #agents = new Map<string, AgentFacts>();
   readonly #withdrawals = new Map<string, Facts>();
+  readonly #budgets = new BudgetFacts();
   /** The order of the previous entry, until the entry that it permits. */
   #open: Signed | undefined;
   /** The recovery wallet that the owner named last. */
@@ -178,7 +182,7 @@ export class Authority {
     }
     if (kind === "Passkeys" || kind === "PayoutAddress") return this.#listFault(body, signed);
     if (kind === "MoveOwner") return this.#move(body, order);
-    const isOfOwner = kind === "Resume" || kind === "AllowPayeeAgain";
+    const isOfOwner = kind === "Resume" || kind === "AllowPayeeAgain" || kind === "Budget";
     if (isOfOwner && !isAddress(order.owner, body.owner)) return OTHER;
     this.#open = signed;
     return undefined;
@@ -223,6 +227,7 @@ export class Authority {
     for (const id of agents)
       if (action === "owner.moved") this.#agents.delete(id);
       else this.#agents.set(id, { isReceived: true, status: "paused", payees: [] });
+    this.#budgets.moved(action);
     return undefined;
   }
 
@@ -238,6 +243,10 @@ export class Authority {
     if (/^(agent\.updated$|allowlist\.)/.test(action)) {
       if (isOpen) this.#open = open;
       return this.#changeFault(body, isOpen ? open : undefined);
+    }
+    if (action === "budget.created" || action === "budget.changed") {
+      const fault = this.#budgets.faultOf(body, open?.kind === "Budget" ? open.order : undefined);
+      if (fault) return fault;
     }
     if (action === "agent.paused" || action === "agent.archived") {
       const known = this.#agents.get(agentId ?? "");
@@ -267,6 +276,7 @@ export class Authority {
     if (open.kind === "Resume") return undefined;
     if (open.kind === "AllowPayeeAgain")
       return body.before?.["payee"] === open.order.payee ? undefined : OTHER;
+    if (open.kind === "Budget") return this.#budgets.archivedFault(body, open.order);
     if (open.kind !== "AgentPolicy") return OTHER;
     const agent = this.#agent(agentId);
     agent.status = "active";

@@ -8,7 +8,14 @@ import { formatAtomic } from "../../core/money.ts";
 import { ApiError, ERRORS } from "../../errors.ts";
 import type { GeneralRule } from "../../schemas/agents.ts";
 import type { Available } from "./available.ts";
-import { dailyNumbers, RULES, type Moment } from "./rules.ts";
+import {
+  BUDGET_WINDOWS,
+  dailyNumbers,
+  remainingOf,
+  RULES,
+  type BudgetLimit,
+  type Moment,
+} from "./rules.ts";
 import type {
   DenialCode,
   Evaluation,
@@ -86,6 +93,14 @@ interface LimitsOnWire extends WindowOnWire {
         "nextReleaseAt"
       >)
     | null;
+  budgets: {
+    id: string;
+    name: string;
+    window: string;
+    limit: string;
+    available: string;
+    availableAt?: string;
+  }[];
 }
 
 export function windowOnWire(window: WindowLimits): WindowOnWire {
@@ -98,8 +113,15 @@ export function windowOnWire(window: WindowLimits): WindowOnWire {
   };
 }
 
+export const budgetOnWire = ({ hours, limitAtomic, usedAtomic, availableAt }: BudgetLimit) => ({
+  window: BUDGET_WINDOWS[hours]?.window ?? "",
+  limit: formatAtomic(limitAtomic),
+  available: formatAtomic(remainingOf(limitAtomic, usedAtomic)),
+  ...(availableAt && { availableAt: availableAt.toISOString() }),
+});
+
 export function limitsOnWire(
-  { weekly, monthly, hourly, ...daily }: Limits,
+  { weekly, monthly, hourly, budgets = [], ...daily }: Limits,
   available: Available | null,
 ): LimitsOnWire {
   return {
@@ -115,6 +137,11 @@ export function limitsOnWire(
       remaining: Number(hourly.remainingAtomic),
       nextReleaseAt: hourly.nextReleaseAt?.toISOString() ?? null,
     },
+    budgets: budgets.map((budget) => ({
+      id: budget.id,
+      name: budget.name,
+      ...budgetOnWire(budget),
+    })),
   };
 }
 

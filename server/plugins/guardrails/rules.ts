@@ -53,6 +53,17 @@ export interface WindowLimits {
   nextReleaseAt: Date | null;
 }
 
+/** One limit of a budget, over all its agents. */
+export interface BudgetLimit {
+  id: string;
+  name: string;
+  hours: number;
+  limitAtomic: bigint;
+  usedAtomic: bigint;
+  /** If nothing is left: when the smallest amount fits; null: it fits now, or never. */
+  availableAt: Date | null;
+}
+
 /** By payeeKey: payees with their own limit. All payments to the address count. */
 export type PayeeLimits = Map<string, WindowLimits>;
 
@@ -61,6 +72,8 @@ export interface Limits extends WindowLimits {
   weekly: WindowLimits | null;
   monthly: WindowLimits | null;
   hourly: WindowLimits | null;
+  /** Of the budgets that the agent is in; missing where it is in none. */
+  budgets?: readonly BudgetLimit[];
   /** Empty unless requested. */
   payees: PayeeLimits;
 }
@@ -92,6 +105,8 @@ export interface PolicyNumbers {
   remaining: string;
   /** What the owner never pays: the address or the site that refused. */
   denied?: string;
+  /** Set if a budget refused: `spent` is then what all its agents have used, reserved amounts included. */
+  budget?: { id: string; name: string; usedByOthers: string };
 }
 
 /** The times that the database returned besides the facts, and the wallet. */
@@ -175,7 +190,7 @@ interface WindowRule<Name extends string, Code extends Denial, Facts> {
   counts?: true;
   /** Null: the limit is not set. */
   used(facts: Facts): Used | null;
-  field: FormField;
+  field?: FormField;
   factsOf?(agent: AgentState): Partial<Facts>;
 }
 
@@ -229,7 +244,7 @@ function windowRule<Name extends string, Code extends Denial, Facts extends Requ
     },
     liftable: true,
     rolling: true,
-    field: rule.field,
+    ...(rule.field && { field: rule.field }),
     ...(rule.factsOf && { factsOf: (agent: AgentState) => rule.factsOf?.(agent) ?? {} }),
   } as const satisfies Rule<Facts, Code>;
 }
@@ -316,6 +331,65 @@ const monthlyLimit = windowRule({
           monthlyReserved: monthly.reservedAtomic,
         },
 });
+
+/** Of the budget and the window with the least left; missing where the agent is in no budget. */
+interface BudgetFacts extends Requested {
+  budgetId?: string;
+  budgetName?: string;
+  budgetHours?: number;
+  budgetLimit?: bigint;
+  budgetUsed?: bigint;
+  /** Used by other agents. Only of a refusal. */
+  budgetOthers?: bigint;
+}
+
+/** The windows of a budget, by their hours. */
+export const BUDGET_WINDOWS: Readonly<Record<number, { window: string; during: string }>> = {
+  24: { window: "24h", during: "the last 24 hours" },
+  168: { window: "7d", during: "the last 7 days" },
+  720: { window: "30d", during: "the last 30 days" },
+};
+
+function budgetWindow({ budgetName, budgetHours = 0 }: BudgetFacts) {
+  const { window = "", during = "" } = BUDGET_WINDOWS[budgetHours] ?? {};
+  return windowRule({
+    name: "budget",
+    code: "budget_exceeded",
+    window,
+    during: `${during} by all agents of the budget "${budgetName}"`,
+    called: `budget "${budgetName}"`,
+    used: (facts: BudgetFacts) => usedIf(facts.budgetLimit, facts.budgetUsed, 0n),
+  });
+}
+
+const budget = {
+  name: "budget",
+  codes: ["budget_exceeded"],
+  check: (facts) => budgetWindow(facts).check(facts),
+  most: (facts) => budgetWindow(facts).most(facts),
+  policy(facts) {
+    const numbers = budgetWindow(facts).policy(facts);
+    const { budgetId: id = "", budgetName: name = "", budgetOthers } = facts;
+    if (numbers === null || budgetOthers === undefined) return numbers;
+    return { ...numbers, budget: { id, name, usedByOthers: formatAtomic(budgetOthers) } };
+  },
+  advise: (facts, moment) => budgetWindow(facts).advise(facts, moment),
+  liftable: true,
+  rolling: true,
+  factsOf({ limits: { budgets = [] } }) {
+    const left = (one: BudgetLimit): bigint => one.limitAtomic - one.usedAtomic;
+    const [least, ...others] = budgets;
+    if (least === undefined) return {};
+    const tightest = others.reduce((found, one) => (left(one) < left(found) ? one : found), least);
+    return {
+      budgetId: tightest.id,
+      budgetName: tightest.name,
+      budgetHours: tightest.hours,
+      budgetLimit: tightest.limitAtomic,
+      budgetUsed: tightest.usedAtomic,
+    };
+  },
+} as const satisfies Rule<BudgetFacts, "budget_exceeded">;
 
 interface PaymentsPerHourFacts extends Requested {
   hourlyLimit?: bigint;
@@ -994,6 +1068,7 @@ const ORDERED = [
   dailyLimit,
   weeklyLimit,
   monthlyLimit,
+  budget,
   balance,
   floor,
   gas,
@@ -1021,6 +1096,7 @@ export interface Snapshot
     DailyLimitFacts,
     WeeklyLimitFacts,
     MonthlyLimitFacts,
+    BudgetFacts,
     BalanceFacts,
     FloorFacts,
     GasFacts {
@@ -1100,6 +1176,9 @@ const NUMBERS: Readonly<Record<NumberFact, null>> = {
   monthlyLimit: null,
   monthlySpent: null,
   monthlyReserved: null,
+  budgetLimit: null,
+  budgetUsed: null,
+  budgetOthers: null,
   balance: null,
   outstanding: null,
   floor: null,

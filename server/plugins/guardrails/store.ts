@@ -5,7 +5,7 @@ import { payeeKey } from "../../core/rules.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import { bytea, violates, RESERVATION_GONE, sqlState, type Sql } from "../../infra/db/pool.ts";
 import type { WalletFacts } from "./available.ts";
-import { readFacts, remainingOf, RULES } from "./rules.ts";
+import { readFacts, remainingOf, RULES, type BudgetLimit } from "./rules.ts";
 import type {
   Limits,
   PayeeLimits,
@@ -302,8 +302,9 @@ export async function readLimits(
   agentIds: readonly string[],
   { payees = false }: { payees?: boolean } = {},
 ): Promise<Map<string, Limits>> {
-  const { rows } = await sql.query<WindowRow>(
-    `SELECT a.id AS "agentId", w.rule, w.payee, w.site, w.most AS "limit", now_is.used, outstanding.used AS reserved,
+  const [{ rows }, budgets] = await Promise.all([
+    sql.query<WindowRow>(
+      `SELECT a.id AS "agentId", w.rule, w.payee, w.site, w.most AS "limit", now_is.used, outstanding.used AS reserved,
             purser_leaves_window_at(
               purser_sum_reached_at(a.id, w.payee, 'payments', edge.at, 1), w.hours) AS "nextReleaseAt"
        FROM agents a
@@ -323,19 +324,63 @@ export async function readLimits(
           FROM payments p WHERE p.agent_id = a.id AND p.outstanding AND p.counted AND p.created_at > edge.at
            AND (w.payee = '' OR p.counterparty = w.payee)) outstanding
       WHERE a.id = ANY($1::text[])`,
-    [agentIds, payees],
-  );
+      [agentIds, payees],
+    ),
+    readBudgetsOf(sql, agentIds),
+  ]);
   return new Map(
     agentIds.flatMap((id) =>
       limitsOf(
         rows.filter((row) => row.agentId === id),
         id,
+        budgets.get(id),
       ),
     ),
   );
 }
 
-function limitsOf(rows: readonly WindowRow[], agentId: string): [string, Limits][] {
+interface BudgetRow extends Pick<BudgetLimit, "id" | "name" | "hours" | "availableAt"> {
+  limit: bigint;
+  used: bigint;
+}
+
+/** The limits of budgets and how much is used, as of now. */
+export async function readBudgetLimits(
+  sql: Sql,
+  budgetIds: readonly string[],
+): Promise<BudgetLimit[]> {
+  const { rows } = await sql.query<BudgetRow>(
+    `SELECT l.budget_id AS id, l.name, l.hours, l.most AS "limit", l.used,
+            CASE WHEN l.used >= l.most AND l.most > 0
+              THEN purser_budget_fits_at(l.budget_id, l.hours, l.now_at, l.used - l.most + 1) END AS "availableAt"
+       FROM purser_budget_limits($1::text[], clock_timestamp()) l`,
+    [budgetIds],
+  );
+  return rows.map(({ limit, used, ...row }) => ({ ...row, limitAtomic: limit, usedAtomic: used }));
+}
+
+/** Each budget is read once, however many of the agents are in it. */
+async function readBudgetsOf(
+  sql: Sql,
+  agentIds: readonly string[],
+): Promise<Map<string, BudgetLimit[]>> {
+  const { rows } = await sql.query<{ id: string; budgetIds: string[] }>(
+    `SELECT a.id, a.budget_ids AS "budgetIds" FROM agents a
+      WHERE a.id = ANY($1::text[]) AND cardinality(a.budget_ids) > 0`,
+    [agentIds],
+  );
+  if (rows.length === 0) return new Map();
+  const limits = await readBudgetLimits(sql, [...new Set(rows.flatMap((row) => row.budgetIds))]);
+  return new Map(
+    rows.map(({ id, budgetIds }) => [id, limits.filter((limit) => budgetIds.includes(limit.id))]),
+  );
+}
+
+function limitsOf(
+  rows: readonly WindowRow[],
+  agentId: string,
+  budgets: readonly BudgetLimit[] | undefined,
+): [string, Limits][] {
   const window = (rule: RuleName): WindowLimits | null => {
     const row = rows.find((one) => one.rule === rule);
     return row ? numbersOf(row) : null;
@@ -352,7 +397,7 @@ function limitsOf(rows: readonly WindowRow[], agentId: string): [string, Limits]
     monthly: window("monthly_limit"),
     hourly: window("payments_per_hour"),
   };
-  return [[agentId, { ...daily, ...others, payees }]];
+  return [[agentId, { ...daily, ...others, ...(budgets && { budgets }), payees }]];
 }
 
 const numbersOf = ({ limit, used, reserved, nextReleaseAt }: WindowRow): WindowLimits => ({

@@ -106,6 +106,7 @@ const TAGS: Record<string, string> = {
   "owners: approvals": "Payments that agents ask the owner to allow",
   "owners: payments": "Payments, fetches and refusals",
   "owners: withdrawals": "Withdrawals, with an order that the owner's wallet signs",
+  "owners: budgets": "Budgets: limits that several agents share",
   "owners: stop": "Stop everything with one request, and resume with the owner's signature",
   "owners: denied payees": "Addresses and sites that none of the owner's agents pays",
   "owners: recovery": "The owner's recovery wallet",

@@ -212,7 +212,7 @@ export class AgentReserve {
     const { idempotency, payer, requestApproval } = request;
     if (idempotency === undefined) throw new Error("an approval is asked for without a key");
     const { kind, chainId, amountAtomic } = request;
-    const policy = error.extra["policy"] as Policy;
+    const { budget, ...policy } = error.extra["policy"] as Policy;
     return this.#deps.approvals.request({
       kind,
       chainId,
@@ -232,7 +232,7 @@ export class AgentReserve {
         code: error.code,
         rule: policy.rule,
         detail: error.message,
-        policy: { ...policy },
+        policy: { ...policy, ...(budget && { budgetId: budget.id, budgetName: budget.name }) },
       },
     });
   }

@@ -10,7 +10,7 @@ export async function lockAgents(tx: Db, ownerId: string): Promise<string[]> {
 }
 
 /**
- * Moves agents with all their data, listings and denied payees, but without the former owner's approvals: only the new owner's
+ * Moves agents with all their data, budgets, listings and denied payees, but without the former owner's approvals: only the new owner's
  * decisions count.
  */
 export async function giveAgents(tx: Db, from: string, to: string): Promise<void> {
@@ -19,6 +19,7 @@ export async function giveAgents(tx: Db, from: string, to: string): Promise<void
     data: { state: "expired" },
   });
   await tx.agent.updateMany({ where: { ownerId: from }, data: { ownerId: to } });
+  await tx.budget.updateMany({ where: { ownerId: from }, data: { ownerId: to } });
   await tx.listing.updateMany({ where: { ownerId: from }, data: { ownerId: to } });
   await giveDenied(tx, from, to);
 }

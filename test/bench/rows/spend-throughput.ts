@@ -11,6 +11,13 @@ const AGENTS = 50;
 const IN_FLIGHT = 64;
 const WARM_UP_MS = 2_000;
 const DURATION_MS = 8_000;
+const BUDGET_SHARE = 0.85;
+const WORLD = {
+  oursAlone: true,
+  blockTimeSeconds: 2,
+  blockGasLimit: 300_000_000,
+  env: { SETTLE_WAIT_MS: "0" },
+};
 const PAYEE = privateKeyToAccount(generatePrivateKey()).address;
 
 interface BenchAgent {
@@ -19,22 +26,13 @@ interface BenchAgent {
   walletAddress: `0x${string}`;
 }
 
-export const row: BenchRow = {
+const row: BenchRow = {
   name: "spends over HTTP to reserved, 50 agents, 64 in flight",
   async run(context) {
     // The response does not wait for the chain: it is sent when the payment is reserved, signed and handed
     // over.
-    const world = await context.world({
-      oursAlone: true,
-      blockTimeSeconds: 2,
-      blockGasLimit: 300_000_000,
-      env: { SETTLE_WAIT_MS: "0" },
-    });
-    const agents = await makeAgents(world, AGENTS);
-    await world.chain.mint(
-      agents.map(({ walletAddress }) => walletAddress),
-      10n ** 12n,
-    );
+    const world = await context.world(WORLD);
+    const agents = await fundedAgents(world);
     await spendFor(world, agents, WARM_UP_MS);
     const measured = await alone(() => spendFor(world, agents, DURATION_MS));
     context.print(JSON.stringify(measured.ours.map(({ statuses }) => statuses)));
@@ -52,6 +50,49 @@ export const row: BenchRow = {
     ];
   },
 };
+
+/** The same agents without and with one budget over all of them, in turn. */
+const budgetRow: BenchRow = {
+  name: "spends over HTTP with one budget over 50 agents, against none",
+  async run(context) {
+    const world = await context.world(WORLD);
+    const free = await fundedAgents(world);
+    const together = await fundedAgents(world, { share: "a budget" });
+    await spendFor(world, [...free, ...together], WARM_UP_MS);
+    const measured = await alone(async () => ({
+      without: await spendFor(world, free, DURATION_MS),
+      together: await spendFor(world, together, DURATION_MS),
+    }));
+    const rates = measured.ours.map(({ without, together }) => [
+      without.perSecond,
+      together.perSecond,
+    ]);
+    context.print(JSON.stringify(rates));
+    return [
+      figure(measured, {
+        what: "share",
+        unit: "x",
+        better: "more",
+        of: ({ without, together }) => together.perSecond / without.perSecond,
+        target: {
+          label: `>= ${BUDGET_SHARE}x`,
+          reached: ({ ours }) => ours >= BUDGET_SHARE,
+        },
+      }),
+    ];
+  },
+};
+
+export const rows = [row, budgetRow];
+
+async function fundedAgents(world: World, more: { share?: string } = {}): Promise<BenchAgent[]> {
+  const agents = await makeAgents(world, AGENTS, more);
+  await world.chain.mint(
+    agents.map(({ walletAddress }) => walletAddress),
+    10n ** 12n,
+  );
+  return agents;
+}
 
 /** Sends to each replica in turn. */
 export async function spendFor(
@@ -90,8 +131,12 @@ export async function spendFor(
   return { perSecond: (handedOver / elapsedMs) * 1000, statuses };
 }
 
-/** Agents of one owner, who signs in to create them. */
-export async function makeAgents(world: World, count: number): Promise<BenchAgent[]> {
+/** Agents of one owner, who signs in to create them; `share` names a budget over all of them. */
+export async function makeAgents(
+  world: World,
+  count: number,
+  { share }: { share?: string } = {},
+): Promise<BenchAgent[]> {
   const owner = privateKeyToAccount(generatePrivateKey());
   const origin = `http://localhost:${new URL(world.ours).port}`;
   const call = async (path: string, payload: unknown, cookie = ""): Promise<Response> => {
@@ -131,5 +176,8 @@ export async function makeAgents(world: World, count: number): Promise<BenchAgen
     const { id, walletAddress } = created.agent;
     agents.push({ id, walletAddress, apiKey: created.apiKey });
   }
+  const ids = agents.map(({ id }) => id);
+  if (share !== undefined)
+    await call("/api/budgets", { name: share, dailyLimit: "1000000", agents: ids }, cookie);
   return agents;
 }

@@ -61,6 +61,7 @@ export const router = createBrowserRouter([
             ],
           },
           { path: "/spending", ...screen(() => import("./routes/spending.tsx")) },
+          { path: "/budgets", ...screen(() => import("./routes/budgets.tsx")) },
           { path: "/approvals", ...screen(() => import("./routes/approvals.tsx")) },
           { path: "/notifications/:part?", ...screen(() => import("./routes/notifications.tsx")) },
           { path: "/merchant", ...screen(() => import("./routes/merchant.tsx")) },

@@ -54,6 +54,8 @@ export const keys = {
   listings: (filter: object) => ["listings", filter] as const,
   suggestedListings: ["listings", "suggested"],
   firstSteps: ["first-steps"],
+  budgets: ["budgets"],
+  budgetAgents: (budgetId: string) => ["budgets", budgetId, "agents"] as const,
   listing: (listingId: string) => ["listing", listingId] as const,
 } as const;
 
@@ -79,6 +81,7 @@ export const staleAfter = {
     "overview",
     "spending",
     "channels",
+    "budgets",
     "notifications",
     "first-steps",
   ],
@@ -89,6 +92,7 @@ export const staleAfter = {
     "payments",
     "spending",
     "channels",
+    "budgets",
     "own-balance",
     "notifications",
     "first-steps",
@@ -109,6 +113,8 @@ export const staleAfter = {
   /** Everything was stopped or resumed, or the denied payees changed: one event reports both. */
   stop: ["session", "agents", "agent", "overview", "notifications", "audit-chain", "denied-payees"],
   denied: ["denied-payees", "agents", "agent", "notifications", "audit-chain"],
+  /** Its limits, and the agents in it. */
+  budget: ["budgets", "agents", "agent", "audit-chain"],
   apiKeys: ["keys", "audit", "audit-chain", "first-steps"],
   channels: ["channels", "agent"],
   connections: ["connections", "audit", "audit-chain"],
@@ -136,6 +142,7 @@ export const invalidate = {
   afterRules: () => refetch(staleAfter.rules),
   afterStop: () => refetch(staleAfter.stop),
   afterDenied: () => refetch(staleAfter.denied),
+  afterBudget: () => refetch(staleAfter.budget),
   afterApiKeys: () => refetch(staleAfter.apiKeys),
   afterChannels: () => refetch(staleAfter.channels),
   afterConnections: () => refetch(staleAfter.connections),

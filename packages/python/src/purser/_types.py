@@ -39,6 +39,15 @@ class AgentSelfLimitsHourly(TypedDict):
     nextReleaseAt: Optional[str]
 
 
+class AgentSelfLimitsBudgetsItem(TypedDict):
+    id: str
+    name: str
+    window: str
+    limit: str
+    available: str
+    availableAt: NotRequired[str]
+
+
 class AgentSelfLimits(TypedDict):
     limit: str
     spent: str
@@ -46,10 +55,11 @@ class AgentSelfLimits(TypedDict):
     remaining: str
     nextReleaseAt: Optional[str]
     available: Optional[str]
-    boundBy: Optional[Literal["pause_after_failures", "pause_at_rate", "pause_on_price_jump", "status", "expiry", "pay_times", "allowlist", "per_payment_limit", "payments_per_hour", "daily_limit", "weekly_limit", "monthly_limit", "balance", "floor", "gas"]]
+    boundBy: Optional[Literal["pause_after_failures", "pause_at_rate", "pause_on_price_jump", "status", "expiry", "pay_times", "allowlist", "per_payment_limit", "payments_per_hour", "daily_limit", "weekly_limit", "monthly_limit", "budget", "balance", "floor", "gas"]]
     weekly: Optional[AgentSelfLimitsWeekly]
     monthly: Optional[AgentSelfLimitsMonthly]
     hourly: Optional[AgentSelfLimitsHourly]
+    budgets: List[AgentSelfLimitsBudgetsItem]
 
 
 class AgentSelfAllowlistItemLimits(TypedDict):
@@ -284,6 +294,12 @@ class PaymentApiKey(TypedDict):
     last4: str
 
 
+class PaymentDenialPolicyBudget(TypedDict):
+    id: str
+    name: str
+    usedByOthers: str
+
+
 class PaymentDenialPolicy(TypedDict):
     rule: str
     window: str
@@ -293,6 +309,7 @@ class PaymentDenialPolicy(TypedDict):
     remaining: str
     requested: str
     denied: NotRequired[str]
+    budget: NotRequired[PaymentDenialPolicyBudget]
 
 
 class PaymentDenialNeeds(TypedDict):
@@ -415,6 +432,12 @@ class PaymentSummaryApiKey(TypedDict):
     last4: str
 
 
+class PaymentSummaryDenialPolicyBudget(TypedDict):
+    id: str
+    name: str
+    usedByOthers: str
+
+
 class PaymentSummaryDenialPolicy(TypedDict):
     rule: str
     window: str
@@ -424,6 +447,7 @@ class PaymentSummaryDenialPolicy(TypedDict):
     remaining: str
     requested: str
     denied: NotRequired[str]
+    budget: NotRequired[PaymentSummaryDenialPolicyBudget]
 
 
 class PaymentSummaryDenialNeeds(TypedDict):

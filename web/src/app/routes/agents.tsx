@@ -20,6 +20,11 @@ import { FirstSteps } from "../FirstSteps.tsx";
 
 export default function AgentsScreen(): ReactNode {
   const agents = useInfiniteQuery(agentsQuery());
+  const budgets = (
+    <Button component={Link} to="/budgets">
+      Budgets
+    </Button>
+  );
   const create = (
     <OwnerOnly>
       <Button component={Link} to="/agents/new" variant="filled">
@@ -32,7 +37,15 @@ export default function AgentsScreen(): ReactNode {
     <>
       <PageHeader
         title="Agents"
-        actions={agents.data && agents.data.length > 0 ? create : undefined}
+        actions={
+          agents.data &&
+          agents.data.length > 0 && (
+            <Group gap="sm">
+              {budgets}
+              {create}
+            </Group>
+          )
+        }
       />
       <Stack gap="lg">
         <AskFor place="elsewhere" />

@@ -33,25 +33,23 @@ function Fix({ agent, payment }: FixProps): ReactNode {
     case "channels":
       return <AllowChannels agent={agent} payment={payment} />;
     case "denied payees":
-      return (
-        <Group>
-          <Button component={Link} to="/settings" size="xs">
-            Open the denied payees
-          </Button>
-        </Group>
-      );
+      return <OpenPage to="/settings">Open the denied payees</OpenPage>;
+    case "budget":
+      return <OpenPage to="/budgets">Open the budgets</OpenPage>;
     case "rules":
-      return (
-        <Group>
-          <Button component={Link} to={`/agents/${agent.id}/rules`} size="xs">
-            Open the rules
-          </Button>
-        </Group>
-      );
+      return <OpenPage to={`/agents/${agent.id}/rules`}>Open the rules</OpenPage>;
     default:
       return null;
   }
 }
+
+const OpenPage = ({ to, children }: { to: string; children: ReactNode }): ReactNode => (
+  <Group>
+    <Button component={Link} to={to} size="xs">
+      {children}
+    </Button>
+  </Group>
+);
 
 const hostOf = (url: string | null | undefined): string =>
   url && URL.canParse(url) ? new URL(url).host : "";

@@ -6,11 +6,17 @@ import { Meter } from "../../components/Meter.tsx";
 import { Money } from "../../components/Money.tsx";
 import { TimeAgo, TimeUntil } from "../../components/RelativeTime.tsx";
 import { limitingRule } from "../../lib/available.ts";
-import { atomic } from "../../lib/money.ts";
+import { atomic, toDecimal } from "../../lib/money.ts";
 import { plural } from "../../lib/plural.ts";
 import type { Agent } from "../../lib/wire.ts";
 import styles from "./LimitCard.module.css";
 import { describeSettings } from "./rules.ts";
+
+const PERIODS: Readonly<Record<string, string>> = {
+  "24h": "24 h",
+  "7d": "7 days",
+  "30d": "30 days",
+};
 
 /** The settings with a meter or a line of their own. */
 const SHOWN = [
@@ -42,6 +48,13 @@ export function LimitCard({ agent }: { agent: Agent }): ReactNode {
         <Meter limits={limits} />
         {limits.weekly && <Meter limits={limits.weekly} period="7 days" />}
         {limits.monthly && <Meter limits={limits.monthly} period="30 days" />}
+        {limits.budgets.map(({ id, name, window: hours, limit, available }) => (
+          <Meter
+            key={`${id} ${hours}`}
+            limits={{ limit, spent: toDecimal(atomic(limit) - atomic(available)), reserved: "0" }}
+            period={`${PERIODS[hours] ?? hours}, all agents of ${name}`}
+          />
+        ))}
         <ul className={styles.facts}>
           <li>
             <TimeUntil

@@ -3,9 +3,11 @@
  * response, after a comparison with what the user entered; throws `OrderMismatch` where they differ. `fieldsToSign`
  * explains any document field by field.
  */
+import { agentsText, BUDGET_FIELDS } from "../../../../packages/rules/src/budgets.ts";
 import { AMOUNT, type Kind, TIME } from "../../../../packages/rules/src/kinds.ts";
 import {
   type AllowPayeeAgainOrder,
+  type BudgetOrder,
   type MoveOwnerOrder,
   type PasskeysOrder,
   type PayoutAddressOrder,
@@ -126,6 +128,37 @@ export function allowAgainToSign(
   assertSame(isSameAddress(order.owner, wanted.owner), "Owner", wanted.owner, order.owner);
   assertSame(order.payee === wanted.payee, "Payee", wanted.payee, order.payee);
   return typedDataOf("AllowPayeeAgain", order, chainId, REQUESTED_FORM);
+}
+
+/** A budget as the screen wants it after the change. */
+export interface WantedBudget {
+  owner: string;
+  id: string;
+  version: number;
+  name: string;
+  limits: Record<(typeof BUDGET_FIELDS)[number]["name"], string | null>;
+  status: "active" | "archived";
+  agentsOut: readonly string[];
+}
+
+export function budgetToSign(order: BudgetOrder, wanted: WantedBudget, chainId: number) {
+  assertSingleUse({ ...order });
+  assertSame(isSameAddress(order.owner, wanted.owner), "Owner", wanted.owner, order.owner);
+  const same = (what: string, before: string, after: string): void => {
+    assertSame(before === after, what, before, after);
+  };
+  same("Budget", wanted.id, order.budgetId);
+  same("Version", String(wanted.version), order.version);
+  same("Name", wanted.name, order.name);
+  same("State", wanted.status, order.status);
+  same("Agents taken out", agentsText(wanted.agentsOut), order.agentsOut);
+  for (const { name, kind, label } of BUDGET_FIELDS) {
+    const read = kind.readWire(wanted.limits[name]);
+    const text = (limit: bigint | null): string => kind.text(limit, SHOW);
+    const isSame = read.ok && kind.sign(read.value) === order[name];
+    assertSame(isSame, label, read.ok ? text(read.value) : "", text(kind.readSigned(order[name])));
+  }
+  return typedDataOf("Budget", order, chainId, REQUESTED_FORM);
 }
 
 export interface FieldToSign {
