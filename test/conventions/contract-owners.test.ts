@@ -174,19 +174,18 @@ t.test("a withdrawal, from the order to the transaction hash", async (t) => {
     body: { code: "agent_has_funds" },
   });
   const prepared = await call("POST", `${path}/withdrawals/prepare`, { amount: "max" });
-  const order = fields({
+  const members = {
     wallet: exactly(agent.wallet),
     to: exactly(account.address),
     asset: address,
-    amount: exactly("3000000"),
     nonce: hash,
-    deadline: atomic,
-  });
+  };
+  const order = fields({ ...members, amount: exactly("3000000"), deadline: atomic });
   const typedData = fields({
     types: fields({ EIP712Domain: listOf(fields({ name: text, type: text })) }),
     primaryType: exactly("Withdraw"),
     domain: fields({ name: exactly("Purser"), chainId: count }),
-    message: order,
+    message: fields({ ...members, amount: exactly("3.00 USDC"), deadline: text }),
   });
   holds(t, prepared.body, fields({ order, typedData }), "prepare");
   const ready = prepared.body as { order: object; typedData: never };

@@ -463,7 +463,7 @@ t.test("a withdrawal has two entries: the signed order, and the settlement", asy
       rows.map((row) => (row.seq === 4 ? { ...row, body: row.body.replace(from, to) } : row)),
       3,
     );
-  const amount = changed('"amount": "2000000"', '"amount": "3000000"');
+  const amount = changed('"amount": "2.00 USDC"', '"amount": "3.00 USDC"');
   t.match(await verifyChain(amount), { ok: false, seq: 4, why: /order/ });
   const parsed = JSON.parse(rows[3]?.body ?? "{}") as Record<string, unknown>;
   const bare = rehash(

@@ -204,13 +204,13 @@ t.test("a payout address, while there is money", async (t) => {
   await withEachDeath(t, () => request(), {
     before: async () => undefined,
     after: async (diedAt) => {
-      t.same(await payout(), { address: null, next: null }, diedAt);
+      t.same(await payout(), { address: null, since: null, next: null }, diedAt);
     },
   });
   await withEachDeath(t, () => request(), {
     before: async () => (request = await signed(owner, url, { address: second })),
     after: async (diedAt) => {
-      t.same(await payout(), { address: first, next: null }, diedAt);
+      t.match(await payout(), { address: first, since: String, next: null }, diedAt);
       const path = `/api/agents/${agent.id}/withdrawals/prepare`;
       const prepared = await callApi(app, owner, "POST", path, { amount: "1" });
       t.match(prepared.json(), { order: { to: first } }, `${diedAt}: the money can be withdrawn`);

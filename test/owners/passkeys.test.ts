@@ -356,7 +356,10 @@ t.test(
     const done = await call(owner, "POST", url, { order, signature });
     t.match(done.json(), { success: true, recipient: first });
     const wrongly = { ...order, to: later };
-    const signed = await owner.passkey.signTypedData({ ...typedData, message: wrongly });
+    const signed = await owner.passkey.signTypedData({
+      ...typedData,
+      message: { ...typedData.message, to: later },
+    });
     const elsewhere = await call(owner, "POST", url, { order: wrongly, signature: signed });
     t.equal(codeOf(elsewhere), "payout_address_only");
     t.same((await name(first)).json(), { address: first, since, next: null }, "taken back");

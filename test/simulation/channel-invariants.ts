@@ -87,11 +87,14 @@ export const channelsNow: Invariant = async (world, sql) => {
 export const CHANNEL_INVARIANTS: Readonly<Record<string, Invariant>> = {
   /** A request is charged once at most, and answered as what it was. */
   channelAnswers({ sales }) {
-    return sales.channels.flatMap(({ who, kind, priceAtomic, charges, answers, once }) => {
+    return sales.channels.flatMap((sale) => {
+      const { who, kind, priceAtomic, charges, answers, once } = sale;
       const given = [...answers.values()].flat();
       const isOfSeveral = given.some(({ isPaid }) => isPaid === undefined);
-      // A lost response of another request must be the reason, and something must have been charged.
-      if (isOfSeveral && kind !== "liar" && (answers.size < 2 || charges.size === 0))
+      // A voucher that was refused when it was shown again, or a lost response of another request must be the reason, and
+      // something must have been charged.
+      const isExplained = sale.isRefusedAgain || (answers.size >= 2 && charges.size > 0);
+      if (isOfSeveral && kind !== "liar" && !isExplained)
         return [`${who} has no second request that was charged: ${given[0]?.text}`];
       return [...answers].flatMap(([request, given]) => {
         const charged = charges.get(request) ?? [];

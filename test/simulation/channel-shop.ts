@@ -91,6 +91,7 @@ export class ChannelShop {
   readonly #authorizer: Address;
   readonly #known = new Map<Hex, Known>();
   readonly #sent = new Set<string>();
+  readonly #shown = new Set<string>();
   readonly #host: string;
   readonly #refunds: boolean;
 
@@ -106,12 +107,22 @@ export class ChannelShop {
     world.network.servers.set(`https://${this.#host}`, (request) => {
       if (this.isGone)
         throw Object.assign(new Error("connect ECONNREFUSED"), { code: "ECONNREFUSED" });
-      return inside(this.#client, () => this.#answer(request));
+      return inside(this.#client, () => this.#remembered(request));
     });
   }
 
   #note(text: string): void {
     this.#world.timeline.note(`${this.#host}: ${text}`);
+  }
+
+  /** Notes where a voucher that it was shown before is refused: then the service cannot know whether it was charged. */
+  async #remembered(request: SimulatedRequest): Promise<Response> {
+    const voucher = request.headers["payment-signature"] ?? "";
+    const isAgain = this.#shown.has(voucher);
+    if (voucher !== "") this.#shown.add(voucher);
+    const response = await this.#answer(request);
+    if (isAgain && response?.status === 402) this.sale.isRefusedAgain = true;
+    return response;
   }
 
   async #answer({ url, headers }: SimulatedRequest): Promise<Response> {
@@ -140,10 +151,11 @@ export class ChannelShop {
     if (payload.type === "deposit") await this.#deposits(id, config, payload.deposit);
     if (this.#world.chain.channelOf(id).balance < ceiling)
       return this.#asks("invalid_batch_settlement_evm_cumulative_exceeds_balance");
-    // Another request may have been served while it waited for the deposit.
-    if (ceiling !== known.charged + this.sale.priceAtomic) return this.#corrects(id, known);
-    if (ceiling > known.ceiling) Object.assign(known, { ceiling, voucher: voucher.signature });
-    return this.#serves(id, known, { manner, request: url.searchParams.get("n") ?? "" });
+    // Another request may have been served while it waited for the deposit, and then what it knew was forgotten.
+    const now = this.#known.get(id) ?? known;
+    if (ceiling !== now.charged + this.sale.priceAtomic) return this.#corrects(id, now);
+    if (ceiling > now.ceiling) Object.assign(now, { ceiling, voucher: voucher.signature });
+    return this.#serves(id, now, { manner, request: url.searchParams.get("n") ?? "" });
   }
 
   #serves(

@@ -206,6 +206,7 @@ export const OWNER_INVARIANTS: Readonly<Record<string, Invariant>> = {
             return [
               `${who} was answered ${String(body["txHash"])}, and the chain has ${String(end?.txHash)}`,
             ];
+          if (code === "invalid_signature") return [`${who} was signed by its owner, and refused`];
           const isRefused = code === "settlement_failed" || (!isRepeated && REFUSED.has(code));
           return isRefused && end ? [`${who} was answered ${code}, and the money moved`] : [];
         });

@@ -64,6 +64,8 @@ export interface ChannelSale {
   /** The most that one request costs. No other sale has it. */
   priceAtomic: bigint;
   delaySeconds: number;
+  /** The seller refused a voucher that it had been shown before. */
+  isRefusedAgain: boolean;
   /** What the seller charged, by request. */
   charges: Map<string, bigint[]>;
   /** Requests that are sent once: if the response is lost, only a later request shows what was charged. */

@@ -124,13 +124,14 @@ async function withdraw(context: SoakContext, agent: SoakAgent): Promise<void> {
     typedData: {
       types: { Withdraw: { name: string; type: string }[] };
       domain: Record<string, unknown>;
+      message: Record<string, string>;
     };
   };
   const signature = await owner.account.signTypedData({
     types: { Withdraw: typedData.types.Withdraw },
     primaryType: "Withdraw",
     domain: typedData.domain,
-    message: order,
+    message: typedData.message,
   });
   const startMs = performance.now();
   const key = { "idempotency-key": randomNonce() };

@@ -135,7 +135,7 @@ t.test("requested, listed, signed and paid once; not for a payment within the ru
       site: "",
       approvalId: requested.approvalId,
     },
-    typedData: { primaryType: "ApprovePayment", domain: { name: "Purser", version: "2" } },
+    typedData: { primaryType: "ApprovePayment", domain: { name: "Purser", version: "3" } },
   });
   t.equal(await usdcOf(ctx, payee), 0n);
   const granted = await approve(requested.approvalId);

@@ -34,6 +34,7 @@ interface Prepared {
   typedData: {
     types: { Withdraw: { name: string; type: string }[] };
     domain: { name: string; version: string; chainId: number };
+    message: Record<string, string>;
   };
 }
 
@@ -43,12 +44,12 @@ const call = async (method: "GET" | "POST", url: string, body?: unknown, who = o
   return { status: answer.statusCode, body: answer.json<Record<string, unknown>>() };
 };
 
-async function sign(account: PrivateKeyAccount, { order, typedData }: Prepared): Promise<Hex> {
+async function sign(account: PrivateKeyAccount, { typedData }: Prepared): Promise<Hex> {
   return account.signTypedData({
     types: { Withdraw: typedData.types.Withdraw },
     primaryType: "Withdraw",
     domain: typedData.domain,
-    message: order,
+    message: typedData.message,
   });
 }
 

@@ -3,6 +3,7 @@ import t from "tap";
 import { encodeDeployData, getAddress, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { newId } from "../../server/core/ids.ts";
+import { REQUESTED_FORM, typedDataOf } from "../../server/core/orders.ts";
 import { callApi, spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { randomNonce } from "../helpers/engine.ts";
@@ -24,13 +25,9 @@ const owner = await signIn(ctx);
 const usdc = 1_000_000n;
 
 type Order = Record<"wallet" | "to" | "asset" | "amount" | "nonce" | "deadline", string>;
-interface TypedData {
-  types: { Withdraw: { name: string; type: string }[] };
-  domain: { name: string; version: string; chainId: number };
-}
 interface Prepared {
   order: Order;
-  typedData: TypedData;
+  typedData: object;
 }
 
 const call = (
@@ -55,15 +52,14 @@ async function prepare(agent: NewTestAgent, body: Record<string, unknown>, who =
 /** Signs like a wallet's `eth_signTypedData_v4`. */
 async function sign(
   account: PrivateKeyAccount,
-  { order, typedData }: Prepared,
+  { order }: Prepared,
   domain: Record<string, unknown> = {},
 ): Promise<Hex> {
+  const typedData = typedDataOf("Withdraw", order, chain.chainId, REQUESTED_FORM);
   return account.signTypedData({
-    types: { Withdraw: typedData.types.Withdraw },
-    primaryType: "Withdraw",
+    ...typedData,
     domain: { ...typedData.domain, ...domain },
-    message: order,
-  });
+  } as never);
 }
 
 const execute = (agent: NewTestAgent, body: unknown, headers = {}, who = owner) =>
@@ -88,10 +84,10 @@ t.test("withdraws exactly the signed amount, to the owner by default", async (t)
   });
   t.match(prepared.typedData, {
     primaryType: "Withdraw",
-    domain: { name: "Purser", version: "2", chainId: chain.chainId },
-    message: prepared.order,
+    domain: { name: "Purser", version: "3", chainId: chain.chainId },
+    message: { ...prepared.order, amount: "1.50 USDC", deadline: / UTC$/ },
   });
-  const signature = await sign(owner.account, prepared);
+  const signature = await owner.account.signTypedData(prepared.typedData as never);
   const answer = await execute(agent, { order: prepared.order, signature });
   t.equal(answer.statusCode, 200, answer.body);
   t.match(answer.json(), { success: true, txHash: /^0x[0-9a-f]{64}$/, paymentId: /^pay_/ });

@@ -590,9 +590,21 @@ t.test(
     t.match(begin.to, /^0x[0-9a-f]{40}$/);
     t.equal((await ordered({ time: 10_799n })).nonce, begin.nonce);
     t.not((await ordered({ time: 10_800n })).nonce, begin.nonce, "an hour later");
-    const finish = await ordered({ time: 7_200n, newest: state({ withdrawRequestedAt: 1n }) });
+    const claimed = await ordered({ time: 7_200n, newest: state({ totalClaimed: 400n }) });
+    t.not(
+      claimed.nonce,
+      begin.nonce,
+      "the receiver has claimed: the former amount cannot be withdrawn",
+    );
+    const finishing = { withdrawRequestedAt: 1n };
+    const finish = await ordered({ time: 7_200n, newest: state(finishing) });
     t.match(finish.terms, { step: "finish" });
     t.not(finish.nonce, begin.nonce);
+    const less = await ordered({
+      time: 7_200n,
+      newest: state({ ...finishing, totalClaimed: 400n }),
+    });
+    t.equal(less.nonce, finish.nonce, "the contract pays what is left");
   },
 );
 

@@ -145,14 +145,18 @@ export class Closing {
   }
 }
 
-/** A step of the withdrawal as the engine sends it: once in its time, whichever process gives it. */
+/**
+ * A step of the withdrawal as the engine sends it: once in its time, whichever process gives it. After a claim of the receiver's
+ * the contract refuses to begin with the former amount, so beginning with another is another step.
+ */
 function withdrawal(
   { id: channelId, chainId, config }: ClosingChannel,
   { kind: step, amount }: Extract<Step, { kind: "begin" | "finish" }>,
   timeSeconds: bigint,
 ): SignedAuthorization {
   const period = timeSeconds / STEP_SECONDS;
-  const name = `channel withdrawal ${step} ${channelId} ${period}`;
+  const what = step === "begin" ? `${step} ${amount}` : step;
+  const name = `channel withdrawal ${what} ${channelId} ${period}`;
   return {
     chainId,
     asset: config.token,

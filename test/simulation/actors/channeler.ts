@@ -35,6 +35,7 @@ export const channeler: Kind = {
       to: random.pick(agent.payees),
       priceAtomic,
       delaySeconds: SHORTEST_DELAY_SECONDS,
+      isRefusedAgain: false,
       charges: new Map(),
       once: new Set(),
       answers: new Map(),

@@ -1,19 +1,18 @@
 // An owner withdraws: an amount or everything, with a key, with several or without, and sometimes late.
 import { privateKeyToAccount } from "viem/accounts";
 import type { Hex } from "viem";
+import { type Orders, REQUESTED_FORM, typedDataOf } from "../../../server/core/orders.ts";
 import { asOwner, usdc, type KnownAgent } from "../agents.ts";
 import type { Answer, Lost } from "../host.ts";
 import type { Item, Kind } from "../kind.ts";
 import type { SignedOrder } from "../records.ts";
-import { pause, type World } from "../world.ts";
+import { CHAIN_ID, pause, type World } from "../world.ts";
 import { pay } from "./burst.ts";
 import { ownerAsks } from "./owner.ts";
 
 type Random = Item["random"];
-type Account = ReturnType<typeof privateKeyToAccount>;
 interface Prepared {
-  order: { nonce: Hex; amount: string; deadline: string };
-  typedData: Parameters<Account["signTypedData"]>[0];
+  order: Orders["Withdraw"] & { nonce: Hex };
 }
 
 export const withdrawal: Kind = {
@@ -66,7 +65,7 @@ export async function withdraw(
 async function carryOut(
   world: World,
   agent: KnownAgent,
-  { order: prepared, typedData }: Prepared,
+  { order: prepared }: Prepared,
   random: Random,
 ): Promise<(Answer | Lost)[]> {
   const nowSeconds = Math.floor(Date.now() / 1_000);
@@ -74,11 +73,9 @@ async function carryOut(
   // The owner may sign a shorter time than the service proposes.
   const deadline = random.next() < 0.5 ? prepared.deadline : String(nowSeconds + random.int(1, 30));
   const order = { ...prepared, deadline };
-  const message = { ...typedData.message, deadline };
-  const signature = await privateKeyToAccount(agent.owner.key).signTypedData({
-    ...typedData,
-    message,
-  });
+  const signature = await privateKeyToAccount(agent.owner.key).signTypedData(
+    typedDataOf("Withdraw", order, CHAIN_ID, REQUESTED_FORM) as never,
+  );
   const keys =
     random.next() < 0.6 ? ["1"] : random.next() < 0.5 ? ["1", "1"] : ["1", "2", undefined];
   const record: SignedOrder = {

@@ -1,6 +1,12 @@
 /** The list of planted defects, by area. Each is a defect that this service has had, or that one of its tests is for. */
 
-export interface PlantedDefect {
+export interface Patch {
+  file: string;
+  /** `find` occurs exactly once in the file. */
+  changes: readonly { find: string; replace: string }[];
+}
+
+export interface PlantedDefect extends Patch {
   name: string;
   /** What the defect did to whom. */
   story: string;
@@ -13,9 +19,8 @@ export interface PlantedDefect {
     | "fetch"
     | "reconciliation"
     | "channels";
-  file: string;
-  /** `find` occurs exactly once in the file. */
-  changes: readonly { find: string; replace: string }[];
+  /** Of the second check, where two of them prevent it. */
+  second?: Patch;
   /** The test that fails with it, besides the simulation. */
   caughtBy: string;
 }
@@ -706,6 +711,10 @@ export const DEFECTS: readonly PlantedDefect[] = [
         replace: `    IF FALSE AND purser_void_unsigned(`,
       },
     ],
+    second: {
+      file: "prisma/functions/purser_voucher_signed.sql",
+      changes: [{ find: ` AND c.busy_payment = p_payment_id`, replace: `` }],
+    },
     caughtBy: "test/x402-client/channels-killed.test.ts",
   },
   {
