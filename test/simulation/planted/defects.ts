@@ -1,12 +1,6 @@
 /** The list of planted defects, by area. Each is a defect that this service has had, or that one of its tests is for. */
 
-export interface Patch {
-  file: string;
-  /** `find` occurs exactly once in the file. */
-  changes: readonly { find: string; replace: string }[];
-}
-
-export interface PlantedDefect extends Patch {
+export interface PlantedDefect {
   name: string;
   /** What the defect did to whom. */
   story: string;
@@ -19,8 +13,9 @@ export interface PlantedDefect extends Patch {
     | "fetch"
     | "reconciliation"
     | "channels";
-  /** Of the second check, where two of them prevent it. */
-  second?: Patch;
+  file: string;
+  /** `find` occurs exactly once in the file. */
+  changes: readonly { find: string; replace: string }[];
   /** The test that fails with it, besides the simulation. */
   caughtBy: string;
 }
@@ -693,28 +688,6 @@ export const DEFECTS: readonly PlantedDefect[] = [
     PERFORM`,
       },
     ],
-    caughtBy: "test/x402-client/channels-killed.test.ts",
-  },
-  {
-    name: "two-requests-have-one-channel",
-    story:
-      "Two processes reserved the same ceiling of a channel. Both requests showed the same voucher, and the seller served one of them for nothing, or refused it.",
-    area: "channels",
-    file: "prisma/functions/purser_reserve.sql",
-    changes: [
-      {
-        find: `IF NOT ask.dry_run AND (v_through.channel).busy_until > v_now THEN`,
-        replace: `IF FALSE THEN`,
-      },
-      {
-        find: `    IF NOT ask.dry_run AND purser_void_unsigned(`,
-        replace: `    IF FALSE AND purser_void_unsigned(`,
-      },
-    ],
-    second: {
-      file: "prisma/functions/purser_voucher_signed.sql",
-      changes: [{ find: ` AND c.busy_payment = p_payment_id`, replace: `` }],
-    },
     caughtBy: "test/x402-client/channels-killed.test.ts",
   },
   {

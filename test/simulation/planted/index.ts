@@ -7,7 +7,7 @@ import { relative } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Plugin } from "esbuild";
 import { ROOT } from "../../../server/infra/root.ts";
-import { DEFECTS, type Patch, type PlantedDefect } from "./defects.ts";
+import { DEFECTS, type PlantedDefect } from "./defects.ts";
 
 export { DEFECTS, type PlantedDefect };
 
@@ -19,51 +19,46 @@ export function defectOf(name: string): PlantedDefect {
   return defect;
 }
 
-/** All patches of a defect, of one file each. */
-export const patchesOf = (defect: PlantedDefect): Patch[] =>
-  defect.second ? [defect, defect.second] : [defect];
-
-/** The source with the defect in it; a file that it does not patch is returned as it is. */
+/** The source with the defect in it; another file than the defect's is returned as it is. */
 export function apply(source: string, file: string, name: string): string {
-  const patch = patchesOf(defectOf(name)).find((one) => one.file === file);
-  return patch ? patch.changes.reduce(planted(name, file), source) : source;
+  const defect = defectOf(name);
+  return file === defect.file ? defect.changes.reduce(planted(defect), source) : source;
 }
 
 /** A patch that fits nowhere, or in two places, plants nothing that is known. */
 const planted =
-  (name: string, file: string) =>
-  (source: string, { find, replace }: Patch["changes"][number]): string => {
+  ({ name, file }: PlantedDefect) =>
+  (source: string, { find, replace }: PlantedDefect["changes"][number]): string => {
     const [before, after, ...more] = source.split(find);
     if (before === undefined || after === undefined || more.length > 0)
       throw new Error(`${name}: ${file} must have this once: ${find}`);
     return `${before}${replace}${after}`;
   };
 
-/** Plants a defect of TypeScript files while they are compiled. Before a plugin that also loads files, since the first wins. */
+/** Plants a defect of a TypeScript file while it is compiled. Before a plugin that also loads files, since the first wins. */
 export function plantedIn(name: string): Plugin {
-  const files = new Set(patchesOf(defectOf(name)).map(({ file }) => file));
+  const { file } = defectOf(name);
   return {
     name: "planted",
     setup(build) {
-      build.onLoad({ filter: /\.ts$/, namespace: "file" }, async ({ path }) => {
-        const file = relative(fileURLToPath(ROOT), path);
-        return files.has(file)
+      build.onLoad({ filter: /\.ts$/, namespace: "file" }, async ({ path }) =>
+        relative(fileURLToPath(ROOT), path) === file
           ? { contents: apply(await readFile(path, "utf8"), file, name), loader: "ts" }
-          : undefined;
-      });
+          : undefined,
+      );
     },
   };
 }
 
-/** The SQL functions to install with the defect. */
-export async function plantedFunctions(name: string): Promise<{ name: string; sql: string }[]> {
-  const files = patchesOf(defectOf(name)).map(({ file }) => file);
-  return Promise.all(
-    files
-      .filter((file) => file.startsWith(FUNCTIONS))
-      .map(async (file) => ({
-        name: file.slice(FUNCTIONS.length, -".sql".length),
-        sql: apply(await readFile(new URL(file, ROOT), "utf8"), file, name),
-      })),
-  );
+/** The SQL function to install with its defect. Undefined for a defect of a TypeScript file. */
+export async function plantedFunction(
+  name: string,
+): Promise<{ name: string; sql: string } | undefined> {
+  const { file } = defectOf(name);
+  if (!file.startsWith(FUNCTIONS)) return undefined;
+  const source = await readFile(new URL(file, ROOT), "utf8");
+  return {
+    name: file.slice(FUNCTIONS.length, -".sql".length),
+    sql: apply(source, file, name),
+  };
 }
