@@ -7,6 +7,8 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import type { Test } from "tap";
+import type { PrismaClient } from "../../server/infra/db/prisma.ts";
+import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
 import { readLine, type ChainRow } from "../../server/plugins/audit/verify.ts";
 
 const SCRIPT = fileURLToPath(new URL("../../docs/how-to/check-audit.mjs", import.meta.url));
@@ -52,4 +54,13 @@ export async function documentedScript(t: Pick<Test, "teardown">) {
       }),
     );
   };
+}
+
+/** The audits of all owners in this database are valid. */
+export async function assertAuditsHold(t: Test, prisma: PrismaClient): Promise<void> {
+  const output: string[] = [];
+  const options = { owner: undefined, noted: [] };
+  const isValid = await verifyDatabase(prisma, options, (line) => output.push(line));
+  const failed = output.filter((line) => line.startsWith("FAILED")).join("; ");
+  t.ok(isValid, failed || "every audit chain is valid");
 }

@@ -3,7 +3,6 @@
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { typedDataOf, type Orders } from "../../server/core/orders.ts";
-import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
 import type { Budget } from "../../server/schemas/budgets.ts";
 import { callApi, spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
@@ -15,6 +14,7 @@ import {
   type NewTestAgent,
   type SignedInOwner,
 } from "../helpers/owner.ts";
+import { assertAuditsHold } from "./audit.helper.ts";
 
 const ctx = await testApp(t, { listen: true });
 const { app, chain } = ctx;
@@ -273,8 +273,5 @@ t.test("the bounds are kept, and a budget has a limit", async (t) => {
 });
 
 t.test("the audits of all these owners are valid", async (t) => {
-  const output: string[] = [];
-  const options = { owner: undefined, noted: [] };
-  const isValid = await verifyDatabase(app.prisma, options, (line) => output.push(line));
-  t.ok(isValid, output.filter((line) => line.startsWith("FAILED")).join("; "));
+  await assertAuditsHold(t, app.prisma);
 });

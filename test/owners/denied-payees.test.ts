@@ -1,11 +1,8 @@
 // Goal: what an owner never pays is paid by none of its agents, in any spelling, through any scheme and under any approval,
 // from the moment the request to add it is answered; only the owner's signature ends that.
-import t, { type Test } from "tap";
+import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
 import { callApi, spendAs } from "../helpers/call.ts";
-import { createPool } from "../../server/infra/db/pool.ts";
-import { createPrisma } from "../../server/infra/db/prisma.ts";
 import {
   asOwner,
   createAgent,
@@ -20,6 +17,7 @@ import { channelSeller } from "../x402-client/channel-sellers.ts";
 import { market, PAYEE } from "../x402-client/market.ts";
 import { localServer } from "../x402-client/sellers.ts";
 import { ourFacilitator } from "../x402-client/stock-sellers.ts";
+import { assertAuditsHold } from "./audit.helper.ts";
 
 const URL_OF_LIST = "/api/owner/denied-payees";
 const made = await market(t, { listen: true });
@@ -49,18 +47,6 @@ async function funded(owner: SignedInOwner, body: Record<string, unknown> = {}) 
     return { status: answer.statusCode, body: answer.json<Record<string, unknown>>() };
   };
   return { agent, fetch };
-}
-
-async function assertAuditsHold(t: Test) {
-  const own = createPool(database.url, { maxConnections: 2 });
-  const prisma = createPrisma(own);
-  const output: string[] = [];
-  const isValid = await verifyDatabase(prisma, { owner: undefined, noted: [] }, (line) =>
-    output.push(line),
-  );
-  t.ok(isValid, output.filter((line) => line.startsWith("FAILED")).join("; "));
-  await prisma.$disconnect();
-  await own.end();
 }
 
 t.test("no agent of the owner pays it, until the owner signs", async (t) => {
@@ -120,7 +106,7 @@ t.test("no agent of the owner pays it, until the owner signs", async (t) => {
     [owner.account.address.toLowerCase()],
   );
   t.same(rows, [{ change: "owner.payee_denied" }, { change: "owner.payee_allowed" }]);
-  await assertAuditsHold(t);
+  await assertAuditsHold(t, app.prisma);
 });
 
 t.test("the recovery wallet only adds; an order is for one entry, once", async (t) => {
@@ -160,7 +146,7 @@ t.test("the recovery wallet only adds; an order is for one entry, once", async (
   const resumed = await asOwner(app, heir, { method: "PATCH", url, body: { status: "active" } });
   t.equal(resumed.statusCode, 200, resumed.body);
   t.equal(codeOf(await spend(agent)), "payee_denied");
-  await assertAuditsHold(t);
+  await assertAuditsHold(t, app.prisma);
 });
 
 t.test("what an entry is, and at most a thousand", async (t) => {

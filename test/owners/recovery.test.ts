@@ -1,12 +1,9 @@
 // Goal: a recovery wallet can only tighten rules and withdraw to the owner; all agents move to it when both wallets
 // sign, or none does.
-import t, { type Test } from "tap";
+import t from "tap";
 import { getAddress, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { orderDigest, REQUESTED_FORM, typedDataOf } from "../../server/core/orders.ts";
-import { createPrisma } from "../../server/infra/db/prisma.ts";
-import { createPool } from "../../server/infra/db/pool.ts";
-import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
 import { callApi, spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import {
@@ -19,6 +16,7 @@ import {
 } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { startReplica } from "../spending/replica.helper.ts";
+import { assertAuditsHold } from "./audit.helper.ts";
 
 const ctx = await testApp(t);
 const { app, chain, database } = ctx;
@@ -59,18 +57,6 @@ const spend = (agent: NewTestAgent) => spendAs(app, agent, { recipient: PAYEE, a
 /** A payment that is possible only with an approval. */
 const payOnce = (agent: NewTestAgent, key: string, requestApproval: boolean) =>
   spendAs(app, agent, { recipient: ANOTHER, amount: "0.5", requestApproval }, key);
-
-async function assertAuditsHold(t: Test) {
-  const own = createPool(database.url, { maxConnections: 2 });
-  const prisma = createPrisma(own);
-  const output: string[] = [];
-  t.ok(
-    await verifyDatabase(prisma, { owner: undefined, noted: [] }, (line) => output.push(line)),
-    output.filter((line) => line.startsWith("FAILED")).join("; ") || "every audit chain is valid",
-  );
-  await prisma.$disconnect();
-  await own.end();
-}
 
 t.test("only the owner's wallet sets the recovery wallet, once per order", async (t) => {
   const owner = await signIn(ctx);
@@ -174,7 +160,7 @@ t.test("the recovery wallet reads and tightens, and does not loosen", async (t) 
     401,
     "its sessions end when it is removed",
   );
-  await assertAuditsHold(t);
+  await assertAuditsHold(t, app.prisma);
 });
 
 t.test("the recovery wallet withdraws to the owner's address and no other", async (t) => {
@@ -367,7 +353,7 @@ t.test("everything moves when both sign; agents pay after a new signature", asyn
   t.ok(actions.includes("agent.created") && actions.includes("agent.resumed"), "one history");
   const last = (await call(owner, "GET", "/api/audit")).json<{ items: { action: string }[] }>();
   t.ok(last.items.some(({ action }) => action === "owner.moved"));
-  await assertAuditsHold(t);
+  await assertAuditsHold(t, app.prisma);
 });
 
 t.test("killed during a move: nothing has moved, and a repeat moves everything", async (t) => {
@@ -409,5 +395,5 @@ t.test("killed during a move: nothing has moved, and a repeat moves everything",
   t.match(moved.json(), { success: true, agents: 3 }, "the same order is still unused");
   t.same(await statuses(owner), []);
   t.same(await statuses(await signIn(ctx, wallet)), ["paused", "paused", "paused"]);
-  await assertAuditsHold(t);
+  await assertAuditsHold(t, app.prisma);
 });

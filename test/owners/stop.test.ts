@@ -1,10 +1,7 @@
 // Goal: when the answer to "stop everything" is there, nothing of this owner is reserved or signed any more, in any
 // process; only the owner's signature returns exactly the agents that the stop paused.
-import t, { type Test } from "tap";
+import t from "tap";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
-import { createPool } from "../../server/infra/db/pool.ts";
-import { createPrisma } from "../../server/infra/db/prisma.ts";
-import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
 import { callApi, spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import { connect, renew } from "../helpers/oauth.ts";
@@ -19,6 +16,7 @@ import {
 import { until } from "../helpers/until.ts";
 import { statusesOf } from "../spending/ledger.helper.ts";
 import { postWhenFree, startReplica } from "../spending/replica.helper.ts";
+import { assertAuditsHold } from "./audit.helper.ts";
 
 const ctx = await testApp(t, { listen: true });
 const { app, chain, database } = ctx;
@@ -52,18 +50,6 @@ async function funded(owner: SignedInOwner, body: Record<string, unknown> = {}) 
 interface ToSign {
   order: Record<string, string>;
   typedData: Parameters<PrivateKeyAccount["signTypedData"]>[0];
-}
-
-async function assertAuditsHold(t: Test) {
-  const own = createPool(database.url, { maxConnections: 2 });
-  const prisma = createPrisma(own);
-  const output: string[] = [];
-  const isValid = await verifyDatabase(prisma, { owner: undefined, noted: [] }, (line) =>
-    output.push(line),
-  );
-  t.ok(isValid, output.filter((line) => line.startsWith("FAILED")).join("; "));
-  await prisma.$disconnect();
-  await own.end();
 }
 
 t.test("a stop refuses what would spend or allow more, and nothing else", async (t) => {
@@ -135,7 +121,7 @@ t.test("a stop refuses what would spend or allow more, and nothing else", async 
     [agent.id],
   );
   t.same(rows, [{ type: "owner.stopped" }, { type: "owner.resumed" }], "one event each");
-  await assertAuditsHold(t);
+  await assertAuditsHold(t, app.prisma);
 });
 
 t.test("a pause by hand during the stop stays after it", async (t) => {
@@ -155,7 +141,7 @@ t.test("a pause by hand during the stop stays after it", async (t) => {
     200,
   );
   for (const one of [agent, other]) t.equal((await spend(one)).statusCode, 200);
-  await assertAuditsHold(t);
+  await assertAuditsHold(t, app.prisma);
 });
 
 t.test("only the owner's wallet resumes, once, and only the stop that it saw", async (t) => {

@@ -98,12 +98,15 @@ export const CHANNEL_INVARIANTS: Readonly<Record<string, Invariant>> = {
         return [`${who} has no second request that was charged: ${given[0]?.text}`];
       return [...answers].flatMap(([request, given]) => {
         const charged = charges.get(request) ?? [];
-        const total = charged.reduce((sum, amount) => sum + amount, 0n);
+        const total = charged.reduce((sum, { amount }) => sum + amount, 0n);
+        // A seller that forgot takes the same voucher again: the payer has signed, and pays, once.
+        const times =
+          kind === "forgetful"
+            ? new Set(charged.map(({ ceiling }) => ceiling)).size
+            : charged.length;
         const what = `request ${request} of ${who}`;
         const broken: string[] = [];
-        // A seller that forgot takes the same voucher again: the payer has signed, and pays, once.
-        if (charged.length > 1 && kind !== "forgetful")
-          broken.push(`${what} was charged ${charged.length} times`);
+        if (times > 1) broken.push(`${what} was charged ${times} times`);
         // A channel that is closing shows no voucher again: what was charged is known when it is closed.
         if (given.length === 0 && !once.has(request) && !sales.isClosing)
           broken.push(`${what} has no outcome`);

@@ -155,13 +155,13 @@ export class ChannelShop {
     const now = this.#known.get(id) ?? known;
     if (ceiling !== now.charged + this.sale.priceAtomic) return this.#corrects(id, now);
     if (ceiling > now.ceiling) Object.assign(now, { ceiling, voucher: voucher.signature });
-    return this.#serves(id, now, { manner, request: url.searchParams.get("n") ?? "" });
+    return this.#serves(id, now, { manner, ceiling, request: url.searchParams.get("n") ?? "" });
   }
 
   #serves(
     id: Hex,
     known: Known,
-    { manner, request }: { manner: Manner; request: string },
+    { manner, ceiling, request }: { manner: Manner; ceiling: bigint; request: string },
   ): Response {
     if (manner === "fails") return { status: 500, body: "no" };
     if (manner === "is silent") return undefined;
@@ -178,7 +178,7 @@ export class ChannelShop {
     const amount = isWhole ? priceAtomic : BigInt(this.random.int(0, Number(priceAtomic)));
     known.charged += amount;
     const charges = this.sale.charges.get(request) ?? [];
-    this.sale.charges.set(request, [...charges, amount]);
+    this.sale.charges.set(request, [...charges, { ceiling, amount }]);
     if (this.random.next() < 0.3) this.claimLater();
     if (manner === "charges and breaks off")
       throw Object.assign(new Error("the seller closes the connection"), { code: "ECONNRESET" });

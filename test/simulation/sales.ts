@@ -67,7 +67,7 @@ export interface ChannelSale {
   /** The seller refused a voucher that it had been shown before. */
   isRefusedAgain: boolean;
   /** What the seller charged, by request. */
-  charges: Map<string, bigint[]>;
+  charges: Map<string, { ceiling: bigint; amount: bigint }[]>;
   /** Requests that are sent once: if the response is lost, only a later request shows what was charged. */
   once: Set<string>;
   /** Every final answer to the agent, by request. */

@@ -3,6 +3,7 @@ import { newId } from "../../core/ids.ts";
 import { ApiError } from "../../errors.ts";
 import { databaseNow, type Db, jsonOf, type PrismaClient } from "../../infra/db/prisma.ts";
 import type { SavedFilter, SpendingFilter } from "../../schemas/spending.ts";
+import { lockOwner } from "../owners/store.ts";
 
 const MOST_FILTERS = 50;
 
@@ -34,8 +35,8 @@ export async function saveFilter(
   const name = wanted.name.trim();
   const filter = jsonOf(wanted.filter);
   return prisma.$transaction(async (tx) => {
-    // SQL: a row lock, so that two devices together save no more than the limit.
-    await tx.$queryRaw`SELECT 1 FROM owners WHERE id = ${ownerId} FOR UPDATE`;
+    // Two devices together save no more than the limit.
+    await lockOwner(tx, ownerId);
     const known = await tx.savedFilter.findFirst({ where: { ownerId, name } });
     if (known)
       return present(
