@@ -332,11 +332,22 @@ t.test("a new build is shown at once, and its service worker replaces the old on
   isNew = true;
   const response = await page.goto(`${origin}/facilitator`);
   t.match(await response?.text(), "<title>Newer Purser", "the very next page is the new build's");
-  // A browser looks for a newer worker by itself, some time after a page was opened.
-  await until(async () => {
-    await page.evaluate(async () => (await navigator.serviceWorker.getRegistration())?.update());
-    return (await kept(page)).map(({ name }) => name).join() === "offline-newer";
-  }, 30_000);
+  // A browser looks for a newer worker by itself, some time after a page was opened. One that is on its way is left alone.
+  let seen = "";
+  const isReplaced = async (): Promise<boolean> => {
+    const states = await page.evaluate(async () => {
+      const registration = await navigator.serviceWorker.getRegistration();
+      const { installing, waiting, active } = registration ?? {};
+      if (!installing && !waiting) await registration?.update();
+      return [installing?.state, waiting?.state, active?.state];
+    });
+    const names = (await kept(page)).map(({ name }) => name).join();
+    seen = `${names}; ${states.join()}`;
+    return names === "offline-newer";
+  };
+  await until(isReplaced, 30_000).catch((cause: unknown) => {
+    throw new Error(`the old worker stays: ${seen}`, { cause });
+  });
 });
 
 /** The offline page has no theme of the app. */
