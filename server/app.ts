@@ -27,6 +27,7 @@ import guardrails from "./plugins/guardrails/index.ts";
 import agents from "./plugins/agents/index.ts";
 import recovery from "./plugins/recovery/index.ts";
 import passkeys from "./plugins/passkeys/index.ts";
+import teams from "./plugins/teams/index.ts";
 import stop from "./plugins/stop/index.ts";
 import approvals from "./plugins/approvals/index.ts";
 import settlement from "./plugins/settlement/index.ts";
@@ -88,6 +89,7 @@ const MODULES = [
   agents,
   recovery,
   passkeys,
+  teams,
   stop,
   approvals,
   settlement,

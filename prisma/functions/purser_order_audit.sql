@@ -9,6 +9,7 @@ BEGIN
                        WHEN 'ApprovePayment' THEN 'payment.approved' WHEN 'SecondWallet' THEN 'second.named'
                        WHEN 'Passkeys' THEN 'passkeys.signed' WHEN 'PayoutAddress' THEN 'payout.named'
                        WHEN 'Resume' THEN 'resume.signed'
+                       WHEN 'Members' THEN 'members.signed'
                        ELSE 'order.signed' END,
          jsonb_strip_nulls(jsonb_build_object('version', NEW.version, 'nonce', NEW.nonce)),
          jsonb_build_object('kind', 'order', 'digest', NEW.digest, 'signers', jsonb_build_array(jsonb_build_object(

@@ -24,6 +24,7 @@ type IdPrefix =
   | "dlv"
   | "eml"
   | "psh"
+  | "wto"
   | "req";
 
 const ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz";

@@ -22,6 +22,9 @@ export interface IssueKeyOrder {
   deadline: string;
 }
 
+/** How long members of a team may take to sign an order. */
+export const TEAM_ORDER_SECONDS = 7 * 24 * 60 * 60;
+
 export interface WithdrawOrder {
   wallet: string;
   to: string;
@@ -93,6 +96,26 @@ export interface ResumeOrder {
   deadline: string;
 }
 
+export interface SignedMember {
+  name: string;
+  account: string;
+  /** PASSKEYS_CHAIN for an account with passkeys; the chain of a contract; 0 for a plain key. */
+  chain: string;
+  role: string;
+}
+
+/** Who decides for a team from now on (teams.ts). The owner of the first list is the zero address: the team is named by its digest. */
+export interface MembersOrder {
+  owner: string;
+  version: string;
+  name: string;
+  threshold: string;
+  approvalAbove: string;
+  members: SignedMember[];
+  nonce: string;
+  deadline: string;
+}
+
 export interface Orders {
   AgentPolicy: AgentPolicyOrder;
   IssueKey: IssueKeyOrder;
@@ -103,6 +126,7 @@ export interface Orders {
   Passkeys: PasskeysOrder;
   PayoutAddress: PayoutAddressOrder;
   Resume: ResumeOrder;
+  Members: MembersOrder;
 }
 export type OrderKind = keyof Orders;
 
@@ -150,6 +174,18 @@ const ORDER_TYPES: Readonly<Record<Exclude<OrderKind, "AgentPolicy">, Structs>> 
     PayoutAddress: [address("owner"), number("version"), address("payout"), ...SINGLE_USE],
   },
   Resume: { Resume: [address("owner"), number("stoppedAt"), ...SINGLE_USE] },
+  Members: {
+    Members: [
+      address("owner"),
+      number("version"),
+      text("name"),
+      number("threshold"),
+      number("approvalAbove"),
+      { name: "members", type: "Member[]" },
+      ...SINGLE_USE,
+    ],
+    Member: [text("name"), address("account"), number("chain"), text("role")],
+  },
 };
 
 export const ORDER_KINDS: readonly OrderKind[] = [

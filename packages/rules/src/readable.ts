@@ -18,6 +18,7 @@ const SETTINGS: Readonly<Record<string, readonly Field[]>> = {
 const MEMBERS: Readonly<Record<string, Kind>> = {
   amount: AMOUNT,
   maxAmount: AMOUNT,
+  approvalAbove: AMOUNT,
   expiresAt: TIME,
   deadline: TIME,
   stoppedAt: TIME,

@@ -1,5 +1,5 @@
 import fp from "fastify-plugin";
-import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
+import { hasNoWallet } from "../../core/teams.ts";
 import { assertCountsOn } from "../orders/orders.ts";
 import { payoutOf } from "../passkeys/payout.ts";
 import { databaseSeconds, reserveWithdrawal } from "./store.ts";
@@ -41,7 +41,7 @@ export default fp(
         networks: app.chains.all.map(({ network }) => network),
         networkOf: (chainId) => app.networkOf(Number(chainId)),
         homeOf: async (owner) =>
-          owner.chainId === PASSKEYS_CHAIN
+          hasNoWallet(owner.chainId)
             ? (await payoutOf(app.prisma, owner))?.address
             : owner.address,
         countSignature: (owner, { hash: digest, signature }) =>

@@ -1,7 +1,7 @@
 /** The withdrawal order that an owner signs, and its wire format. */
 import { getAddress, type Address, type Hex } from "viem";
 import { type Form, orderDigest, typedDataOf } from "../../core/orders.ts";
-import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
+import { hasNoWallet, TEAMS_CHAIN } from "../../core/teams.ts";
 import { ApiError } from "../../errors.ts";
 import { parseAtomic } from "../../core/money.ts";
 import type { Proof } from "../audit/verify.ts";
@@ -81,11 +81,13 @@ export function assertMayTake(
 ): void {
   if (home === undefined) throw new ApiError("payout_address_missing");
   if (to.toLowerCase() === home) return;
-  const only = `only to the owner's ${chainId === PASSKEYS_CHAIN ? "payout " : ""}address: ${getAddress(home)}.`;
+  const only = `only to the owner's ${hasNoWallet(chainId) ? "payout " : ""}address: ${getAddress(home)}.`;
   if (second !== null)
     throw new ApiError("second_wallet_only_tightens", {
       detail: `The recovery wallet can withdraw ${only}`,
     });
-  if (chainId === PASSKEYS_CHAIN || isByPasskey)
-    throw new ApiError("payout_address_only", { detail: `A passkey can withdraw ${only}` });
+  if (hasNoWallet(chainId) || isByPasskey)
+    throw new ApiError("payout_address_only", {
+      detail: `A ${chainId === TEAMS_CHAIN ? "team" : "passkey"} can withdraw ${only}`,
+    });
 }

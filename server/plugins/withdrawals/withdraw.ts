@@ -6,7 +6,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { getAddress, type Address, type Hex } from "viem";
-import { isPasskeySignature, PASSKEYS_CHAIN } from "../../core/passkeys.ts";
+import { isPasskeySignature } from "../../core/passkeys.ts";
 import { ApiError } from "../../errors.ts";
 import type { WithdrawalRequest, WithdrawalReservation } from "./store.ts";
 import type { ExecuteWithdrawal, PrepareWithdrawal } from "../../schemas/withdrawals.ts";
@@ -375,7 +375,7 @@ function insufficient(context: OnNetwork, required: bigint, available: bigint): 
  * payee.
  */
 function assertOwnerIsThere({ owner, network }: OnNetwork): void {
-  if ([0, PASSKEYS_CHAIN, network.chainId].includes(owner.chainId)) return;
+  if (hasNoWallet(owner.chainId) || [0, network.chainId].includes(owner.chainId)) return;
   throw refuseField(
     "validation_failed",
     "body.to",
