@@ -92,10 +92,9 @@ export const SessionInfo = Type.Object({
     Type.Object({ address: AddressOutput, role: TeamRole }),
     "You, if you act for a team: then the owner is the team",
   ),
-  teams: Type.Array(
-    Type.Object({ owner: AddressOutput, name: Type.String(), role: TeamRole }),
-    { description: "The teams that you may act for" },
-  ),
+  teams: Type.Array(Type.Object({ owner: AddressOutput, name: Type.String(), role: TeamRole }), {
+    description: "The teams that you may act for",
+  }),
   stopped: Nullable(Stopped),
   sessionId: Id,
   createdAt: Timestamp,

@@ -132,7 +132,8 @@ export function progressOf(
   const named = purpose.kind === "members" ? newlyNamed(list, purpose.next) : [];
   const missing = named.map(({ address }) => address).filter((address) => !signed.has(address));
   const isVoter = ({ address, role }: Member): boolean =>
-    signed.has(address) && (role === "admin" || (purpose.kind === "approval" && role === "approver"));
+    signed.has(address) &&
+    (role === "admin" || (purpose.kind === "approval" && role === "approver"));
   const votes = (list?.members ?? []).filter(isVoter).length;
   const isSmall =
     purpose.kind === "approval" && list && purpose.amountAtomic <= list.approvalAboveAtomic;

@@ -298,8 +298,7 @@ export class Covers {
     // An approval is used at once; the others stay in force when a passkey is removed. The recovery wallet of a team is one
     // that the members of today named: it moves money without them.
     const isOfToday =
-      kind === "ApprovePayment" ||
-      (kind === "SecondWallet" && wallet.ownerChainId === TEAMS_CHAIN);
+      kind === "ApprovePayment" || (kind === "SecondWallet" && wallet.ownerChainId === TEAMS_CHAIN);
     const signed = { hash: digest, signature, purpose: purposeOf(kind, order) };
     return (await this.#isSigned(wallet, signed, isOfToday ? "now" : "ever")) ? order : undefined;
   }

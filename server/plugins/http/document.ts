@@ -109,7 +109,8 @@ const TAGS: Record<string, string> = {
   "owners: stop": "Stop everything with one request, and resume with the owner's signature",
   "owners: recovery": "The owner's recovery wallet",
   "owners: passkeys": "The owner's passkeys, and where an owner without a wallet withdraws to",
-  "owners: teams": "Owners that are several people: their members, and orders that wait for signatures",
+  "owners: teams":
+    "Owners that are several people: their members, and orders that wait for signatures",
   "owners: notifications": "Notifications of owners and merchants, and webhooks",
   "owners: audit": "The audit log of an owner's account, a hash chain that anyone can check",
   facilitator: "x402: verify and settle payments for paid APIs, and find paid resources",

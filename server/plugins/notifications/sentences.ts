@@ -33,6 +33,7 @@ const CHANGES: Readonly<Record<string, string>> = {
   "second.named": "Your recovery wallet was changed",
   "passkeys.signed": "The list of your passkeys was changed",
   "payout.named": "Your payout address was named or changed; a change waits 24 hours",
+  "members.signed": "The members of the team were changed",
   "owner.moved": "Your account was moved to another wallet",
   "owner.received": "You received the agents of another wallet",
 };

@@ -192,7 +192,10 @@ export class OwnerOrders {
 
   /** Keeps the request of a team until enough members have signed its order. Returns the answer. */
   async wait(owner: OrderOwner, signed: SignedOrder): Promise<ApiError> {
-    return this.#deps.prisma.$transaction((tx) => keepWaiting(tx, owner, signed));
+    return this.#deps.prisma.$transaction(async (tx) => {
+      await takeQuotaFor(tx, owner, signed);
+      return keepWaiting(tx, owner, signed);
+    });
   }
 
   /** Runs a change; if it turns out to need the owner's wallet, the response is the order to sign. */

@@ -62,7 +62,11 @@ export async function takeQuota(
  */
 export async function insertPrepared(tx: Db, row: OrderRow, wallet: PreparedWallet): Promise<void> {
   const older = await tx.ownerOrder.findMany({
-    where: { ownerId: row.ownerId, usedAt: null, nonce: { notIn: await waitingNonces(tx, row.ownerId) } },
+    where: {
+      ownerId: row.ownerId,
+      usedAt: null,
+      nonce: { notIn: await waitingNonces(tx, row.ownerId) },
+    },
     orderBy: { createdAt: "desc" },
     skip: MAX_PREPARED - 1,
     select: { nonce: true },

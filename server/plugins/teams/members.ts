@@ -144,7 +144,9 @@ const membersDraft = (
 
 export async function listInForce({ owner, signatures }: Pick<TeamCall, "owner" | "signatures">) {
   if (owner.chainId !== TEAMS_CHAIN)
-    throw new ApiError("conflict", { detail: "Act for a team first: you act for your own account." });
+    throw new ApiError("conflict", {
+      detail: "Act for a team first: you act for your own account.",
+    });
   const list = await signatures.teams.listInForce(owner);
   if (!list) throw new ApiError("policy_not_signed");
   return list;

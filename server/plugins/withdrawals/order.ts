@@ -5,6 +5,7 @@ import { hasNoWallet, TEAMS_CHAIN } from "../../core/teams.ts";
 import { ApiError } from "../../errors.ts";
 import { parseAtomic } from "../../core/money.ts";
 import type { Proof } from "../audit/verify.ts";
+import type { OrderOwner } from "../orders/orders.ts";
 import type { WithdrawalOrder } from "../../schemas/withdrawals.ts";
 
 export interface Order {
@@ -64,11 +65,18 @@ export interface Taker {
   address: Address;
   chainId: number;
   second: { address: Address; chainId: number } | null;
+  /** The member who acts for a team. */
+  member: (OrderOwner["member"] & object) | null;
+}
+
+export interface Signer {
+  address: Address;
+  chainId: number;
+  member?: Taker["member"];
 }
 
 /** The wallet that must have signed the order: the one that signed in. */
-export const signerOf = (owner: Taker): { address: Address; chainId: number } =>
-  owner.second ?? owner;
+export const signerOf = (owner: Taker): Signer => owner.second ?? owner;
 
 /**
  * A recovery wallet and a passkey withdraw only to the owner's own address: the wallet, or for an owner without one the payout
