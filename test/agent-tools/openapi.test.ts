@@ -289,6 +289,7 @@ function walk(document: OpenApi): [string, Schema][] {
 
 /** Add a line for a new operation; never change or remove one. */
 const FROZEN = [
+  "actFor",
   "addPushDevice",
   "agentFetch",
   "agentSpend",
@@ -298,6 +299,7 @@ const FROZEN = [
   "archiveAgent",
   "askConsent",
   "callMcp",
+  "changeMembers",
   "changeWebhook",
   "closeChannel",
   "closeChannels",
@@ -307,6 +309,7 @@ const FROZEN = [
   "createListing",
   "createMerchantKey",
   "createSignInNonce",
+  "createTeam",
   "createWebhook",
   "declinePayment",
   "deleteListing",
@@ -348,6 +351,8 @@ const FROZEN = [
   "getSignUpOptions",
   "getSkill",
   "getSupportedKinds",
+  "getTeam",
+  "getWaitingOrder",
   "hideFirstSteps",
   "listAgentAudit",
   "listAgentFetches",
@@ -372,6 +377,7 @@ const FROZEN = [
   "listPushDevices",
   "listSessions",
   "listSuggestedListings",
+  "listWaitingOrders",
   "listWebhookDeliveries",
   "listWebhooks",
   "lookUpSite",
@@ -403,6 +409,7 @@ const FROZEN = [
   "signOut",
   "signPasskeys",
   "signUpWithPasskey",
+  "signWaitingOrder",
   "stopEverything",
   "streamEvents",
   "testPushDevice",
@@ -414,4 +421,5 @@ const FROZEN = [
   "updatePushDevice",
   "verifyPayment",
   "waitForApproval",
+  "withdrawWaitingOrder",
 ];

@@ -1,6 +1,7 @@
 // Goal: a team of people needs as many of them as it says for what loosens rules and moves money: over HTTP, with wallets and a
 // passkey; a removed member, a wrong role, a race at the threshold and edited rows gain nothing.
 import t from "tap";
+import type { Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { vaultHere } from "../../server/plugins/custody/wiring.ts";
 import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
@@ -14,9 +15,26 @@ const { app, chain, config, database } = service;
 const page = new URL(config.publicUrl);
 page.hostname = "localhost";
 
+interface Request {
+  method: Method;
+  path: string;
+  body: object;
+}
+/** Members of the answers that these tests read. */
+interface Body {
+  id: string;
+  code: string;
+  owner: string;
+  isComplete: boolean;
+  items: unknown[];
+  request: Request;
+  warning: string;
+  agent: { id: string; walletAddress: Hex };
+  apiKey: string;
+}
 interface Answer {
   status: number;
-  body: Record<string, never>;
+  body: Body;
 }
 type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 async function send(who: SignedInOwner, method: Method, url: string, body?: object) {
@@ -28,7 +46,7 @@ async function send(who: SignedInOwner, method: Method, url: string, body?: obje
   });
   const [cookie] = [answer.headers["set-cookie"]].flat();
   if (cookie !== undefined) who.headers["cookie"] = cookie.split(";", 1)[0] ?? "";
-  return { status: answer.statusCode, body: answer.json() } as Answer;
+  return { status: answer.statusCode, body: answer.json() };
 }
 /** Sends the request, and again with this member's own signature. */
 async function order(who: SignedInOwner, method: Method, url: string, body: object) {
@@ -39,16 +57,11 @@ async function order(who: SignedInOwner, method: Method, url: string, body: obje
 }
 async function sign(who: SignedInOwner, id: string) {
   const { body } = await send(who, "GET", `/api/waiting-orders/${id}`);
-  const signed = await signOrder(who.account, { order: {}, ...(body as object) });
+  const signed = await signOrder(who.account, { order: {}, ...body });
   return send(who, "POST", `/api/waiting-orders/${id}/sign`, { signature: signed?.signature });
 }
-interface Request {
-  method: Method;
-  path: string;
-  body: object;
-}
 const carryOut = (who: SignedInOwner, waiting: Answer) => {
-  const { method, path, body } = waiting.body["request"] as Request;
+  const { method, path, body } = waiting.body.request;
   return send(who, method, path, body);
 };
 
@@ -64,7 +77,7 @@ const entry = (who: SignedInOwner, name: string, role: string) => ({
 });
 const made = await order(ada, "POST", "/api/teams", { name: "Acme", memberName: "Ada" });
 t.equal(made.status, 201, JSON.stringify(made.body));
-const team = made.body["owner"] as string;
+const team = made.body.owner;
 const enter = (who: SignedInOwner, owner: string | null = team) =>
   send(who, "POST", "/api/auth/act-for", { owner });
 
@@ -85,19 +98,19 @@ t.test("members accept by signing, and then act for the team", async (t) => {
   t.equal((await enter(bob)).status, 404, "not yet a member");
   t.equal((await enter(ada)).status, 200);
   const waiting = await order(ada, "PUT", "/api/team/members", list);
-  t.equal(waiting.body["code"], "signatures_missing", JSON.stringify(waiting.body));
+  t.equal(waiting.body.code, "signatures_missing", JSON.stringify(waiting.body));
   t.equal(waiting.status, 202);
-  const id = waiting.body["id"] as string;
+  const id = waiting.body.id;
   t.equal(
     (await send(dan, "GET", `/api/waiting-orders/${id}`)).status,
     404,
     "not for a viewer to be",
   );
   const invited = await send(bob, "GET", "/api/waiting-orders");
-  t.equal((invited.body["items"] as unknown[]).length, 1, "bob is invited");
-  t.equal((await sign(bob, id)).body["isComplete"], false);
+  t.equal(invited.body.items.length, 1, "bob is invited");
+  t.equal((await sign(bob, id)).body.isComplete, false);
   const last = await sign(cleo, id);
-  t.equal(last.body["isComplete"], true);
+  t.equal(last.body.isComplete, true);
   t.equal((await carryOut(ada, last)).status, 200);
   for (const who of [bob, cleo, dan]) t.equal((await enter(who)).status, 200);
   const session = await send(cleo, "GET", "/api/auth/session");
@@ -110,26 +123,27 @@ t.test("an agent and its rules need two admins", async (t) => {
     [cleo, "an approver"],
     [dan, "a viewer"],
   ] as const)
-    t.equal((await order(who, "POST", "/api/agents", body)).body["code"], "role_not_allowed", why);
+    t.equal((await order(who, "POST", "/api/agents", body)).body.code, "role_not_allowed", why);
   const waiting = await order(ada, "POST", "/api/agents", body);
   t.equal(waiting.status, 202, JSON.stringify(waiting.body));
-  const id = waiting.body["id"] as string;
-  t.equal((await sign(cleo, id)).body["code"], "role_not_allowed", "an approver signs no policy");
-  t.equal((await sign(ada, id)).body["isComplete"], false, "the same member twice is one");
+  const id = waiting.body.id;
+  t.equal((await sign(cleo, id)).body.code, "role_not_allowed", "an approver signs no policy");
+  t.equal((await sign(ada, id)).body.isComplete, false, "the same member twice is one");
   const last = await sign(bob, id);
-  t.equal(last.body["isComplete"], true);
+  t.equal(last.body.isComplete, true);
   const [one, other] = await Promise.all([carryOut(ada, last), carryOut(bob, last)]);
-  t.same([one.status, other.status].toSorted(), [201, 409], "sent by both at once: made once");
-  const created = (one.status === 201 ? one : other).body as never as {
-    agent: { id: string; walletAddress: `0x${string}` };
-    apiKey: string;
-  };
+  t.same(
+    [one.status, other.status].toSorted((a, b) => a - b),
+    [201, 409],
+    "sent by both at once: made once",
+  );
+  const created = (one.status === 201 ? one : other).body;
   agent = {
     ...created.agent,
     headers: { authorization: `Bearer ${created.apiKey}`, "content-type": "application/json" },
   };
   await chain.mint(agent.walletAddress, 100_000_000n);
-  const paid = await spendAs(app, agent as never, { recipient: address(dan), amount: "1" });
+  const paid = await spendAs(app, agent, { recipient: address(dan), amount: "1" });
   t.equal(paid.statusCode, 200, paid.body);
   t.equal(
     (await send(cleo, "PATCH", `/api/agents/${agent.id}`, { dailyLimit: "5" })).status,
@@ -137,7 +151,7 @@ t.test("an agent and its rules need two admins", async (t) => {
     "tightened by an approver",
   );
   t.equal(
-    (await send(dan, "PATCH", `/api/agents/${agent.id}`, { dailyLimit: "4" })).body["code"],
+    (await send(dan, "PATCH", `/api/agents/${agent.id}`, { dailyLimit: "4" })).body.code,
     "role_not_allowed",
   );
 });
@@ -145,20 +159,20 @@ t.test("an agent and its rules need two admins", async (t) => {
 t.test("one approver for a small payment, two members for a larger one", async (t) => {
   const recipient = privateKeyToAccount(generatePrivateKey()).address;
   const request = async (amount: string) => {
-    const answer = await spendAs(app, agent as never, { recipient, amount, requestApproval: true });
+    const answer = await spendAs(app, agent, { recipient, amount, requestApproval: true });
     return `/api/approvals/${answer.json<{ approvalId: string }>().approvalId}/approve`;
   };
   t.equal((await order(cleo, "POST", await request("0.5"), {})).status, 200);
   const large = await order(cleo, "POST", await request("2"), {});
   t.equal(large.status, 202, JSON.stringify(large.body));
-  const last = await sign(ada, large.body["id"] as string);
+  const last = await sign(ada, large.body.id);
   t.equal((await carryOut(ada, last)).status, 200);
 });
 
 t.test("money leaves to the payout address only, with two admins", async (t) => {
   const home = address(cleo);
   const payout = await order(ada, "PUT", "/api/payout", { address: home });
-  const payoutSigned = await sign(bob, payout.body["id"] as string);
+  const payoutSigned = await sign(bob, payout.body.id);
   t.equal((await carryOut(bob, payoutSigned)).status, 200);
   const url = `/api/agents/${agent.id}/withdrawals`;
   const prepared = await send(ada, "POST", `${url}/prepare`, { amount: "3" });
@@ -166,11 +180,11 @@ t.test("money leaves to the payout address only, with two admins", async (t) => 
   const own = await signOrder(ada.account, prepared.body);
   const waiting = await send(ada, "POST", url, own);
   t.equal(waiting.status, 202, JSON.stringify(waiting.body));
-  const last = await sign(bob, waiting.body["id"] as string);
+  const last = await sign(bob, waiting.body.id);
   const done = await carryOut(bob, last);
   t.equal(done.status, 200, JSON.stringify(done.body));
   const left = await send(ada, "GET", "/api/waiting-orders");
-  t.same(left.body["items"], [], "nothing waits any more");
+  t.same(left.body.items, [], "nothing waits any more");
 });
 
 t.test(
@@ -188,10 +202,10 @@ t.test(
       members: list.members.filter(({ name }) => name !== "Bob"),
     };
     const removal = await order(ada, "PUT", "/api/team/members", only);
-    const last = await sign(bob, removal.body["id"] as string);
+    const last = await sign(bob, removal.body.id);
     const changed = await carryOut(ada, last);
     t.equal(changed.status, 200, JSON.stringify(changed.body));
-    t.match(changed.body["warning"] as unknown as string, /Only one admin/);
+    t.match(changed.body.warning, /Only one admin/);
     t.equal((await send(bob, "GET", "/api/agents")).status, 401, "bob acts for the team no longer");
     t.equal(
       (await send(ada, "GET", `/api/waiting-orders/${bobs["id"]}`)).status,
@@ -199,7 +213,7 @@ t.test(
       "his order ended",
     );
     const again = await send(ada, kept.method, kept.path, kept.body);
-    t.equal(again.body["code"], "invalid_signature", "and his signature counts no more");
+    t.equal(again.body.code, "invalid_signature", "and his signature counts no more");
 
     // As an intruder who writes rows: the list of members says what it likes.
     await database.pool.query(
@@ -238,9 +252,5 @@ t.test("the audit proves who signed", async (t) => {
     said.join(),
   );
   await enter(ada, null);
-  t.equal(
-    (await send(ada, "GET", "/api/agents")).body["items"]?.["length"],
-    0,
-    "leaving moves no agent",
-  );
+  t.equal((await send(ada, "GET", "/api/agents")).body.items.length, 0, "leaving moves no agent");
 });

@@ -36,14 +36,15 @@ function withKey(): Person {
   return { address, chainId: 0, sign: (hash) => account.sign({ hash }) };
 }
 function withPasskey(): Person {
-  const { address, signHash } = testPasskey(PAGE);
-  return { address, chainId: PASSKEYS_CHAIN, sign: async (hash) => signHash(hash) };
+  const passkey = testPasskey(PAGE);
+  const { address } = passkey;
+  return { address, chainId: PASSKEYS_CHAIN, sign: async (digest) => passkey.signHash(digest) };
 }
 
-const sign = async (hash: Hex, ...people: Person[]): Promise<Hex> =>
+const sign = async (digest: Hex, ...people: Person[]): Promise<Hex> =>
   writeTeamSignature(
     await Promise.all(
-      people.map(async ({ address, sign: own }) => ({ address, signature: await own(hash) })),
+      people.map(async (one) => ({ address: one.address, signature: await one.sign(digest) })),
     ),
   ) as Hex;
 
@@ -188,7 +189,7 @@ t.test("a text has one spelling", (t) => {
   t.equal(readTeamSignature(`${text}00`), undefined, "more behind it");
   t.equal(readTeamSignature("0x7465616d31"), undefined, "nobody");
   t.same(
-    readTeamSignature(writeTeamSignature([pair(low), pair(getAddress(low) as Address)])),
+    readTeamSignature(writeTeamSignature([pair(low), pair(getAddress(low))])),
     [pair(low)],
     "one member under two spellings is one",
   );

@@ -34,7 +34,7 @@ import {
 import { ApiError } from "../../errors.ts";
 import { growthOf, type ChannelOrder } from "../../schemes/batch-settlement/paying.ts";
 import type { Identity, StoredOrder, Time, Verdict } from "../orders/signatures.ts";
-import type { Signed } from "../orders/team-signatures.ts";
+import type { Signed } from "../orders/types.ts";
 import { columnsText, payeeText } from "./columns.ts";
 import {
   CustodyError,

@@ -3,12 +3,11 @@
  * sign; the same request with the signed order is executed once, in one transaction with its changes.
  */
 import { randomBytes } from "node:crypto";
-import type { Address, Hex } from "viem";
+import type { Hex } from "viem";
 import {
   MAX_ORDER_SECONDS,
   TEAM_ORDER_SECONDS,
   FORMS,
-  type Form,
   orderDigest,
   readOrder,
   REQUESTED_FORM,
@@ -17,7 +16,7 @@ import {
   type Orders,
 } from "../../core/orders.ts";
 import { passkeyThatSigned } from "../../core/passkeys.ts";
-import { type Progress, purposeOf, TEAMS_CHAIN } from "../../core/teams.ts";
+import { purposeOf, TEAMS_CHAIN } from "../../core/teams.ts";
 import { refusingUnknownVersion } from "../../core/policy-version.ts";
 import { ApiError } from "../../errors.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
@@ -30,8 +29,7 @@ import {
   takeQuota,
   type PreparedWallet,
 } from "./store.ts";
-import type { Checked } from "./signatures.ts";
-import type { Signed } from "./team-signatures.ts";
+import type { Checked, OrderOwner, Signed, SignedOrder } from "./types.ts";
 import { endWaiting, keepWaiting } from "./waiting.ts";
 
 /** The order that this request needs, without its nonce and deadline. */
@@ -47,34 +45,7 @@ export interface Draft<K extends OrderKind = OrderKind> {
   wallet?: PreparedWallet;
 }
 
-/** An order with a verified signature of the owner; the transaction that uses it checks whether it is still valid. */
-export interface SignedOrder<K extends OrderKind = OrderKind> {
-  kind: K;
-  chainId: number;
-  order: Orders[K];
-  form: Form;
-  digest: Hex;
-  signature: Hex;
-  /** Set if not enough members of a team have signed yet: then it is checked, and waits. */
-  missing?: Progress;
-}
-
-/** The request of a member of a team, as any member may send it again. */
-export interface SentRequest {
-  method: string;
-  path: string;
-  body: unknown;
-}
-
-export interface OrderOwner {
-  id: string;
-  address: Address;
-  chainId: number;
-  /** Set if the owner's recovery wallet signed in. */
-  second?: { address: Address; chainId: number } | null;
-  /** Set if a member acts for a team. */
-  member?: { address: Address; sent: () => SentRequest } | null;
-}
+export type { OrderOwner, SignedOrder } from "./types.ts";
 
 /** How long an order may take to be signed. */
 export const orderSeconds = ({ chainId }: { chainId: number }): number =>
@@ -174,7 +145,7 @@ export class OwnerOrders {
       throw new SignatureNeeded(draft, "policy_changed", nonce);
     await takeQuotaFor(tx, owner, signed);
     await assertCountsOn(tx, owner, signed);
-    if (signed.missing) throw new SignaturesMissing(signed as unknown as SignedOrder);
+    if (signed.missing) throw new SignaturesMissing(signed);
     const row = {
       nonce,
       kind: draft.kind,

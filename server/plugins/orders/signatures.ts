@@ -16,49 +16,11 @@ import {
 import { LastKnown } from "../../core/shared-answers.ts";
 import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
 import type { Chains } from "../../infra/chain/index.ts";
-import {
-  isTeamSignature,
-  type Progress,
-  TEAMS_CHAIN,
-  writeTeamSignature,
-} from "../../core/teams.ts";
-import { TeamSignatures, type Signed } from "./team-signatures.ts";
+import { isTeamSignature, TEAMS_CHAIN, writeTeamSignature } from "../../core/teams.ts";
+import { TeamSignatures } from "./team-signatures.ts";
+import type { Checked, Identity, ListsOf, Signed, StoredOrder, Time, Verdict } from "./types.ts";
 
-export interface Identity {
-  address: Address;
-  /** The chain of its contract; 0 for a plain key; PASSKEYS_CHAIN for an owner without a wallet; TEAMS_CHAIN for a team. */
-  chainId: number;
-}
-
-/**
- * now: a passkey that is listed now, at a page of ours. ever: a document that was checked when it was signed: the passkey may have
- * been removed since, and the pages may have moved.
- */
-export type Time = "now" | "ever";
-export type Verdict = "valid" | "invalid" | "unavailable";
-
-/** A signature that was checked. */
-export interface Checked {
-  verdict: Verdict;
-  /** As it is stored: a member's signature becomes the team's. */
-  signature: Hex;
-  /** Valid, but not enough members of the team have signed. */
-  missing?: Progress;
-}
-
-/** An order as it is stored. */
-export interface StoredOrder {
-  document: unknown;
-  digest: Hex;
-  signature: Hex;
-  chainId: number;
-}
-
-/** How many orders of one kind this owner signed, and those after the first `known`, oldest first. */
-export type ListsOf = (
-  owner: Identity,
-  known: number,
-) => Promise<{ count: number; next: StoredOrder[] }>;
+export type { Identity, ListsOf, StoredOrder, Time, Verdict, Checked } from "./types.ts";
 
 export interface OwnerSignaturesDeps {
   chains: Pick<Chains, "byChainId" | "verified">;

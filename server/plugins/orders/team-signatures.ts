@@ -17,7 +17,7 @@ import {
   type Progress,
   type Purpose,
 } from "../../core/teams.ts";
-import type { Identity, ListsOf, StoredOrder, Time, Verdict } from "./signatures.ts";
+import type { Identity, ListsOf, Signed, StoredOrder, Time, Verdict } from "./types.ts";
 
 interface TeamSignaturesDeps {
   /** The orders that list members. */
@@ -27,13 +27,6 @@ interface TeamSignaturesDeps {
     signed: { hash: Hex; signature: Hex },
     time: Time,
   ): Promise<Verdict>;
-}
-
-export interface Signed {
-  hash: Hex;
-  signature: Hex;
-  /** What the order does; missing: what only admins may do. */
-  purpose?: Purpose | undefined;
 }
 
 const RULES: Purpose = { kind: "rules" };

@@ -24,7 +24,7 @@ import {
 } from "../../core/teams.ts";
 import { ApiError } from "../../errors.ts";
 import { databaseNow, jsonOf, type Db } from "../../infra/db/prisma.ts";
-import type { OrderOwner, SignedOrder } from "./orders.ts";
+import type { OrderOwner, SignedOrder } from "./types.ts";
 
 /** Waiting at the same time, so that nobody fills the table. */
 export const MAX_WAITING = 100;
