@@ -199,7 +199,9 @@ function answers(route: DeclaredRoute, components: Components): object {
   const declared = (route.schema.response ?? {}) as Record<string, Schema>;
   const refusals = refusalsOf(route);
   const { produces } = route.schema;
-  const statuses = [...Object.keys(declared).map(Number), ...(produces ? [200] : [])];
+  // An answer that more members of a team must sign is no failure, so no range of failures has it.
+  const waiting = [...refusals.keys()].filter((status) => status < 300);
+  const statuses = [...Object.keys(declared).map(Number), ...waiting, ...(produces ? [200] : [])];
   const result: Record<string, object> = {};
   for (const status of new Set(statuses.sort((left, right) => left - right))) {
     const schema = declared[status];
