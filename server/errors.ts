@@ -105,6 +105,17 @@ export const ERRORS = {
     "The owner's recovery wallet can tighten rules, pause agents and withdraw to the owner's address. Sign in with the owner's wallet for the rest.",
   ),
 
+  role_not_allowed: define(
+    403,
+    "Your role in this team does not allow this",
+    "Ask an admin of the team, or act for your own account.",
+  ),
+  signatures_missing: define(
+    202,
+    "Other members of the team must sign too",
+    "Ask them to sign the waiting order `id`; then send the request again with all signatures.",
+  ),
+
   payout_address_only: define(
     403,
     "A passkey withdraws to your own address only",

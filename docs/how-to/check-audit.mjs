@@ -615,6 +615,7 @@ var SETTINGS = {
 var MEMBERS = {
   amount: AMOUNT,
   maxAmount: AMOUNT,
+  approvalAbove: AMOUNT,
   expiresAt: TIME,
   deadline: TIME,
   stoppedAt: TIME
@@ -663,6 +664,7 @@ var orderIn = (structs, struct, message) => through(structs, struct, message, re
 // packages/rules/src/orders.ts
 var MAX_ORDER_SECONDS = 15 * 60;
 var APPROVAL_SECONDS = 60 * 60;
+var TEAM_ORDER_SECONDS = 7 * 24 * 60 * 60;
 var text = (name) => ({ name, type: "string" });
 var number = (name) => ({ name, type: "uint256" });
 var address = (name) => ({ name, type: "address" });
@@ -715,6 +717,18 @@ var ORDER_TYPES = {
       text("agentsOut"),
       ...SINGLE_USE
     ]
+  },
+  Members: {
+    Members: [
+      address("owner"),
+      number("version"),
+      text("name"),
+      number("threshold"),
+      number("approvalAbove"),
+      { name: "members", type: "Member[]" },
+      ...SINGLE_USE
+    ],
+    Member: [text("name"), address("account"), number("chain"), text("role")]
   }
 };
 var ORDER_KINDS = [
@@ -934,6 +948,112 @@ function isSignedBy({ x, y }, signed, signature) {
   }
 }
 
+// packages/rules/src/teams.ts
+var TEAMS_CHAIN = 2147483646;
+var MAX_MEMBERS = 50;
+var ROLES = ["viewer", "approver", "admin"];
+var isRole = (text2) => ROLES.includes(text2);
+var NOBODY = `0x${"0".repeat(40)}`;
+var MAX_CHAIN = 2147483647n;
+function faultOfMembers({ threshold, members }, before) {
+  if (members.length === 0) return "has no members";
+  if (members.length > MAX_MEMBERS) return `has more than ${MAX_MEMBERS} members`;
+  const accounts = members.map(({ account }) => account.toLowerCase());
+  if (new Set(accounts).size < accounts.length) return "names a member twice";
+  for (const { account, chain, role } of members) {
+    if (account.toLowerCase() === NOBODY) return "names the zero address";
+    if (!isRole(role)) return `has the unknown role ${role}`;
+    if (BigInt(chain) === BigInt(TEAMS_CHAIN)) return "names a team as a member";
+    if (BigInt(chain) > MAX_CHAIN) return "has an unknown chain";
+    if (role !== "viewer" && ![0, PASSKEYS_CHAIN].includes(Number(chain)))
+      return "names a contract account as approver or admin: it can only be a viewer";
+    const known3 = before?.members.find(({ address: address2 }) => address2 === account.toLowerCase());
+    if (known3 && decides(known3) && known3.chainId !== Number(chain))
+      return "changes what kind of account a member has";
+  }
+  const admins = members.filter(({ role }) => role === "admin").length;
+  if (admins === 0) return "has no admin";
+  if (BigInt(threshold) === 0n) return "needs at least one signature";
+  if (BigInt(threshold) > BigInt(admins))
+    return `needs the signatures of ${threshold} admins, and has ${admins}`;
+  return void 0;
+}
+var listOf2 = (order) => ({
+  version: Number(order.version),
+  name: order.name,
+  threshold: Number(order.threshold),
+  approvalAboveAtomic: BigInt(order.approvalAbove),
+  members: order.members.map(({ name, account, chain, role }) => ({
+    name,
+    address: account.toLowerCase(),
+    chainId: Number(chain),
+    role
+  }))
+});
+function purposeOf(kind, order) {
+  if (kind === "ApprovePayment")
+    return {
+      kind: "approval",
+      amountAtomic: BigInt(order.maxAmount)
+    };
+  if (kind === "Members") return { kind: "members", next: listOf2(order) };
+  return { kind: "rules" };
+}
+var decides = ({ role }) => role !== "viewer";
+var newlyNamed = (before, next) => next.members.filter((member) => {
+  const known3 = before?.members.find(({ address: address2 }) => address2 === member.address);
+  return decides(member) && !(known3 && decides(known3));
+});
+function signersFor(list, purpose) {
+  const voters = (list?.members ?? []).filter(
+    ({ role }) => purpose.kind === "approval" ? role !== "viewer" : role === "admin"
+  );
+  if (purpose.kind !== "members") return voters;
+  const isVoter = ({ address: address2 }) => voters.some((voter) => voter.address === address2);
+  return [...voters, ...newlyNamed(list, purpose.next).filter((member) => !isVoter(member))];
+}
+function progressOf(list, purpose, signed) {
+  const named = purpose.kind === "members" ? newlyNamed(list, purpose.next) : [];
+  const missing = named.map(({ address: address2 }) => address2).filter((address2) => !signed.has(address2));
+  const isVoter = ({ address: address2, role }) => signed.has(address2) && (role === "admin" || purpose.kind === "approval" && role === "approver");
+  const votes = (list?.members ?? []).filter(isVoter).length;
+  const isSmall = purpose.kind === "approval" && list && purpose.amountAtomic <= list.approvalAboveAtomic;
+  const threshold = isSmall ? 1 : list?.threshold ?? 0;
+  const collected = signersFor(list, purpose).map(({ address: address2 }) => address2).filter((address2) => signed.has(address2));
+  const needed = threshold + named.length;
+  return { isEnough: votes >= threshold && missing.length === 0, collected, needed, missing };
+}
+var MAGIC2 = "7465616d31";
+var PREFIX2 = `0x${MAGIC2}`;
+var ADDRESS_DIGITS = 40;
+var LENGTH_DIGITS2 = 4;
+var isTeamSignature = (signature) => signature.slice(0, PREFIX2.length).toLowerCase() === PREFIX2;
+function readTeamSignature(signature) {
+  const digits = signature.slice(2).toLowerCase();
+  if (!isTeamSignature(signature) || !/^(?:[0-9a-f]{2})+$/.test(digits)) return void 0;
+  const found = [];
+  let at = MAGIC2.length;
+  while (at < digits.length) {
+    const address2 = `0x${digits.slice(at, at + ADDRESS_DIGITS)}`;
+    const from = at + ADDRESS_DIGITS + LENGTH_DIGITS2;
+    const length = Number.parseInt(digits.slice(from - LENGTH_DIGITS2, from), 16);
+    const end = from + length * 2;
+    const last = found.at(-1);
+    const isRight = from <= digits.length && length > 0 && end <= digits.length;
+    if (!isRight || last && last.address >= address2) return void 0;
+    found.push({ address: address2, signature: `0x${digits.slice(from, end)}` });
+    at = end;
+  }
+  return found.length === 0 || found.length > 2 * MAX_MEMBERS ? void 0 : found;
+}
+
+// server/core/teams.ts
+var addressOfTeam = (digest) => `0x${digest.slice(-40)}`;
+var hasNoWallet = (chainId) => chainId === PASSKEYS_CHAIN || chainId === TEAMS_CHAIN;
+
+// server/plugins/audit/authority.ts
+import { zeroAddress } from "viem";
+
 // server/core/payout.ts
 var PAYOUT_WAIT_SECONDS = 24 * 60 * 60;
 function payoutAt(orders, nowSeconds) {
@@ -1011,6 +1131,7 @@ var SIGNED_AS = {
   "second.named": "SecondWallet",
   "passkeys.signed": "Passkeys",
   "payout.named": "PayoutAddress",
+  "members.signed": "Members",
   "owner.moved": "MoveOwner",
   "owner.received": "MoveOwner",
   "resume.signed": "Resume",
@@ -1041,11 +1162,13 @@ var Authority = class {
   second;
   /** The passkeys that the owner listed last; undefined before the first list. */
   passkeys;
+  /** The members of a team, as its newest list names them. */
+  members;
   #lists = 0;
   #payouts = [];
   /** Where passkeys and the recovery wallet may withdraw to. */
   homeOf({ owner, ownerChainId, at }) {
-    if (ownerChainId !== PASSKEYS_CHAIN) return owner;
+    if (!hasNoWallet(ownerChainId)) return owner;
     return payoutAt(this.#payouts, BigInt(Math.floor(Date.parse(at) / 1e3)))?.address;
   }
   /** Undefined if the entry is valid. The signer and the digest of `signed` were verified before. */
@@ -1083,11 +1206,22 @@ var Authority = class {
       this.second = { address: order.second.toLowerCase(), chainId: Number(order.secondChain) };
       return isAddress(order.owner, body.owner) ? void 0 : OTHER2;
     }
+    if (kind === "Members") return this.#membersFault(body, signed);
     if (kind === "Passkeys" || kind === "PayoutAddress") return this.#listFault(body, signed);
     if (kind === "MoveOwner") return this.#move(body, order);
     const isOfOwner = kind === "Resume" || kind === "AllowPayeeAgain" || kind === "Budget";
     if (isOfOwner && !isAddress(order.owner, body.owner)) return OTHER2;
     this.#open = signed;
+    return void 0;
+  }
+  /** The signatures under it were counted before, with the members of the list that it replaces. */
+  #membersFault({ owner }, { order, digest }) {
+    const before = this.members;
+    const isOwn = before ? isAddress(order.owner, owner) : order.owner === zeroAddress && addressOfTeam(digest) === owner;
+    if (!isOwn || order.version !== String((before?.version ?? 0) + 1)) return OTHER2;
+    const fault = faultOfMembers(order, before);
+    if (fault !== void 0) return `lists members that ${fault}`;
+    this.members = listOf2(order);
     return void 0;
   }
   #listFault({ owner }, signed) {
@@ -1411,7 +1545,8 @@ async function signersFault(body, signed, authority, counted) {
   const isOwners = signers.some(is({ address: owner, chainId: ownerChainId }));
   const isSeconds = BY_SECOND.has(action) && signers.some(is(authority.second));
   if (!isOwners && !isSeconds) return "its owner did not sign it";
-  const isByWallet = isOwners && !signers.some(({ signature }) => isPasskeySignature(signature));
+  const isRestricted = ({ signature }) => isPasskeySignature(signature) || isTeamSignature(signature);
+  const isByWallet = isOwners && !signers.some(isRestricted);
   if (!isByWallet && signed.kind === "Withdraw") {
     if (signed.order.to.toLowerCase() !== authority.homeOf(body))
       return "only the owner's wallet can withdraw to another address";
@@ -1421,6 +1556,11 @@ async function signersFault(body, signed, authority, counted) {
     return "both wallets must sign it";
   for (const { signer, chainId, signature } of signers) {
     counted.signatures += 1;
+    if (chainId === TEAMS_CHAIN) {
+      const fault = await teamFault(signed, signature, authority, counted);
+      if (fault !== void 0) return fault;
+      continue;
+    }
     if (isPasskeySignature(signature)) {
       const by = passkeyThatSigned({ hash: signed.digest, signature });
       if (!by || !isListed(by.key, signer, authority.passkeys))
@@ -1432,6 +1572,25 @@ async function signersFault(body, signed, authority, counted) {
       return `its signature is not by ${signer}`;
   }
   return void 0;
+}
+async function teamFault(signed, signature, { members: list }, counted) {
+  const purpose = signed.kind === "message" ? { kind: "rules" } : purposeOf(signed.kind, signed.order);
+  const parts = readTeamSignature(signature);
+  if (!parts) return "its signature is not one of a team";
+  const allowed = new Map(signersFor(list, purpose).map((member) => [member.address, member]));
+  for (const { address: address2, signature: own } of parts) {
+    const member = allowed.get(address2);
+    if (!member) return `it is signed by ${address2}, whose role does not allow it`;
+    const hash = signed.digest;
+    if (isPasskeySignature(own)) {
+      const by = passkeyThatSigned({ hash, signature: own });
+      if (!by) return `its signature is not by ${address2}`;
+      if (addressOfPasskey(by.key) !== address2) counted.byContract += 1;
+    } else if (member.chainId !== 0 || await recovered(hash, own) !== address2)
+      return `its signature is not by ${address2}`;
+  }
+  const progress = progressOf(list, purpose, new Set(parts.map(({ address: address2 }) => address2)));
+  return progress.isEnough ? void 0 : `${progress.collected.length} members signed it, and it needs ${progress.needed}`;
 }
 var isListed = (key, owner, listed) => listed ? listed.some((one) => isSameKey(one, key)) : addressOfPasskey(key) === owner;
 function readSigned(row, proof) {
@@ -1496,7 +1655,7 @@ function report(whose, verdict, say) {
   if (!verdict.ok) say(`FAILED ${whose}: entry ${verdict.seq} ${verdict.why}`);
   else {
     const { head, signatures, byContract } = verdict;
-    const unchecked = byContract === 0 ? "" : `, ${byContract} by contracts not recomputed`;
+    const unchecked = byContract === 0 ? "" : `, ${byContract} by contracts or passkeys of other records not recomputed`;
     say(`ok ${whose}: ${head.seq} entries, ${signatures} signatures${unchecked}`);
     say(`   head ${head.seq}:${head.hash}`);
   }

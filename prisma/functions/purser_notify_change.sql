@@ -32,7 +32,7 @@ BEGIN
   ELSIF NEW.action = 'agent.paused_by_rule' THEN
     PERFORM purser_notify(NEW.owner_id, 'agent.paused', NEW.agent_id, NEW.agent_id,
       jsonb_build_object('agentId', NEW.agent_id, 'auditId', NEW.id) || (NEW.after - 'status'));
-  ELSIF NEW.action LIKE 'agent.%' OR NEW.action LIKE 'allowlist.%' OR NEW.action IN ('second.named', 'passkeys.signed', 'payout.named', 'owner.moved', 'owner.received',
+  ELSIF NEW.action LIKE 'agent.%' OR NEW.action LIKE 'allowlist.%' OR NEW.action IN ('second.named', 'passkeys.signed', 'payout.named', 'members.signed', 'owner.moved', 'owner.received',
       'owner.payee_denied', 'owner.payee_allowed') THEN
     PERFORM purser_notify(NEW.owner_id, 'policy.changed', NEW.agent_id, coalesce(NEW.agent_id, NEW.id),
       jsonb_strip_nulls(jsonb_build_object('agentId', NEW.agent_id, 'change', NEW.action, 'by', NEW.actor, 'auditId', NEW.id,
@@ -44,6 +44,6 @@ $$;
 CREATE TRIGGER notes_notify AFTER INSERT ON audit_notes FOR EACH ROW
   WHEN (NEW.action LIKE 'key.%' OR NEW.action LIKE 'connection.%' OR NEW.action LIKE 'allowlist.%'
      OR NEW.action IN ('session.created', 'agent.created', 'agent.updated', 'agent.paused', 'agent.resumed', 'agent.archived', 'agent.paused_by_rule',
-                       'second.named', 'passkeys.signed', 'payout.named', 'owner.moved', 'owner.received', 'owner.stopped', 'owner.resumed',
+                       'second.named', 'passkeys.signed', 'payout.named', 'members.signed', 'owner.moved', 'owner.received', 'owner.stopped', 'owner.resumed',
                        'owner.payee_denied', 'owner.payee_allowed'))
   EXECUTE FUNCTION purser_notify_change();

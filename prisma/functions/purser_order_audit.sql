@@ -11,6 +11,7 @@ BEGIN
                        WHEN 'Resume' THEN 'resume.signed'
                        WHEN 'AllowPayeeAgain' THEN 'allow_again.signed'
                        WHEN 'Budget' THEN 'budget.signed'
+                       WHEN 'Members' THEN 'members.signed'
                        ELSE 'order.signed' END,
          jsonb_strip_nulls(jsonb_build_object('version', NEW.version, 'nonce', NEW.nonce)),
          jsonb_build_object('kind', 'order', 'digest', NEW.digest, 'signers', jsonb_build_array(jsonb_build_object(

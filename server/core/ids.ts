@@ -27,6 +27,7 @@ type IdPrefix =
   | "psh"
   | "dny"
   | "flt"
+  | "wto"
   | "req";
 
 const ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz";

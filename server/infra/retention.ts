@@ -172,6 +172,7 @@ const rulesFor = (days: Retention): readonly Rule[] => [
     hours: 1,
     sql: rowsOf("owner_orders", "to_timestamp(deadline)", "used_at IS NULL"),
   },
+  { what: "waitingOrders", hours: 1, sql: rowsOf("waiting_orders", "expires_at") },
   { what: "nonces", hours: 1, sql: rowsOf("auth_nonces", "expires_at") },
   // A week for the owner's list of sessions.
   { what: "sessions", hours: 7 * DAY, sql: rowsOf("sessions", "least(expires_at, revoked_at)") },

@@ -88,7 +88,7 @@ export type ServiceInfo = Static<typeof ServiceInfo>;
 
 export const ErrorKind = Type.Object({
   code: ErrorCodeWord,
-  status: Type.Integer({ minimum: 400, maximum: 599 }),
+  status: Type.Integer({ minimum: 200, maximum: 599 }),
   title: Type.String(),
   help: Type.String(),
   retryable: Type.Boolean(),

@@ -44,9 +44,11 @@ export const SignInBody = Strict({
 export const SignedIn = Type.Object({ address: AddressOutput });
 
 export const SignsWith = OneOf(
-  ["wallet", "contract", "passkeys"],
-  "What the owner's account is: a wallet's key, a contract, or only passkeys",
+  ["wallet", "contract", "passkeys", "team"],
+  "What the owner's account is: a wallet's key, a contract, only passkeys, or a team of several people",
 );
+
+export const TeamRole = OneOf(["viewer", "approver", "admin"], "What a member of a team may do");
 
 export const Stopped = Type.Object(
   {
@@ -86,6 +88,13 @@ export const SessionInfo = Type.Object({
   signsWith: SignsWith,
   signedInWith: OneOf(["wallet", "passkey"]),
   second: Nullable(AddressOutput),
+  member: Nullable(
+    Type.Object({ address: AddressOutput, role: TeamRole }),
+    "You, if you act for a team: then the owner is the team",
+  ),
+  teams: Type.Array(Type.Object({ owner: AddressOutput, name: Type.String(), role: TeamRole }), {
+    description: "The teams that you may act for",
+  }),
   stopped: Nullable(Stopped),
   sessionId: Id,
   createdAt: Timestamp,

@@ -289,6 +289,7 @@ function walk(document: OpenApi): [string, Schema][] {
 
 /** Add a line for a new operation; never change or remove one. */
 const FROZEN = [
+  "actFor",
   "addPushDevice",
   "agentFetch",
   "agentSpend",
@@ -301,6 +302,7 @@ const FROZEN = [
   "askConsent",
   "callMcp",
   "changeBudget",
+  "changeMembers",
   "changeWebhook",
   "closeChannel",
   "closeChannels",
@@ -311,6 +313,7 @@ const FROZEN = [
   "createListing",
   "createMerchantKey",
   "createSignInNonce",
+  "createTeam",
   "createWebhook",
   "declinePayment",
   "deleteListing",
@@ -357,6 +360,8 @@ const FROZEN = [
   "getSkill",
   "getSpending",
   "getSupportedKinds",
+  "getTeam",
+  "getWaitingOrder",
   "hideFirstSteps",
   "listAgentAudit",
   "listAgentFetches",
@@ -385,6 +390,7 @@ const FROZEN = [
   "listPushDevices",
   "listSessions",
   "listSuggestedListings",
+  "listWaitingOrders",
   "listWebhookDeliveries",
   "listWebhooks",
   "lookUpSite",
@@ -419,6 +425,7 @@ const FROZEN = [
   "signOut",
   "signPasskeys",
   "signUpWithPasskey",
+  "signWaitingOrder",
   "stopEverything",
   "streamEvents",
   "testPushDevice",
@@ -430,4 +437,5 @@ const FROZEN = [
   "updatePushDevice",
   "verifyPayment",
   "waitForApproval",
+  "withdrawWaitingOrder",
 ];

@@ -137,6 +137,20 @@ export const ROUTES: Record<string, RouteRow> = {
   // Those who may call it have a wallet.
   "GET /api/payout": OWNER("409 conflict"),
   "PUT /api/payout": OWNER("409 conflict", { address: SHOP }),
+  "POST /api/teams": OWNER("403 owner_signature_required", { name: "Acme", memberName: "Ada" }),
+  // Those who may call them act for no team.
+  "GET /api/team": OWNER("409 conflict"),
+  "PUT /api/team/members": OWNER("409 conflict", {
+    name: "Acme",
+    threshold: 1,
+    approvalAbove: "0",
+    members: [{ name: "Ada", address: SHOP, role: "admin" }],
+  }),
+  "POST /api/auth/act-for": OWNER("200", { owner: null }),
+  "GET /api/waiting-orders": OWNER("200"),
+  "GET /api/waiting-orders/:id": OWNER("404 not_found"),
+  "POST /api/waiting-orders/:id/sign": OWNER("404 not_found", { signature: "0x00" }),
+  "DELETE /api/waiting-orders/:id": OWNER("404 not_found"),
   "GET /api/owner/balance": OWNER("200"),
 
   // Agents of an owner

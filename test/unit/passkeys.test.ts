@@ -132,6 +132,7 @@ function signaturesOf(orders: StoredOrder[], at = places) {
     chains: { byChainId: () => undefined, verified: new Set() } as never,
     places: at,
     listsOf: async (_owner, known) => ({ count: orders.length, next: orders.slice(known) }),
+    membersOf: async () => ({ count: 0, next: [] }),
   });
   return (owner: Identity, by: TestPasskey, time: "now" | "ever" = "now", said: Said = {}) =>
     signatures.isSigned(owner, { hash, signature: by.signHash(hash, said) }, time);
@@ -170,6 +171,7 @@ t.test("the passkeys of an owner without a wallet", async (t) => {
     chains: {} as never,
     places: undefined,
     listsOf: async () => ({ count: 0, next: [] }),
+    membersOf: async () => ({ count: 0, next: [] }),
   });
   const signed = { hash, signature: first.signHash(hash) };
   t.equal(await nowhere.isSigned(owner, signed), "invalid", "custody that knows no page");

@@ -23,6 +23,9 @@ export interface IssueKeyOrder {
   deadline: string;
 }
 
+/** How long members of a team may take to sign an order. */
+export const TEAM_ORDER_SECONDS = 7 * 24 * 60 * 60;
+
 export interface WithdrawOrder {
   wallet: string;
   to: string;
@@ -119,6 +122,26 @@ export interface BudgetOrder {
   deadline: string;
 }
 
+export interface SignedMember {
+  name: string;
+  account: string;
+  /** PASSKEYS_CHAIN for an account with passkeys; the chain of a contract; 0 for a plain key. */
+  chain: string;
+  role: string;
+}
+
+/** Who decides for a team from now on (teams.ts). The owner of the first list is the zero address: the team is named by its digest. */
+export interface MembersOrder {
+  owner: string;
+  version: string;
+  name: string;
+  threshold: string;
+  approvalAbove: string;
+  members: SignedMember[];
+  nonce: string;
+  deadline: string;
+}
+
 export interface Orders {
   AgentPolicy: AgentPolicyOrder;
   IssueKey: IssueKeyOrder;
@@ -131,6 +154,7 @@ export interface Orders {
   Resume: ResumeOrder;
   AllowPayeeAgain: AllowPayeeAgainOrder;
   Budget: BudgetOrder;
+  Members: MembersOrder;
 }
 export type OrderKind = keyof Orders;
 
@@ -190,6 +214,18 @@ const ORDER_TYPES: Readonly<Record<Exclude<OrderKind, "AgentPolicy">, Structs>> 
       text("agentsOut"),
       ...SINGLE_USE,
     ],
+  },
+  Members: {
+    Members: [
+      address("owner"),
+      number("version"),
+      text("name"),
+      number("threshold"),
+      number("approvalAbove"),
+      { name: "members", type: "Member[]" },
+      ...SINGLE_USE,
+    ],
+    Member: [text("name"), address("account"), number("chain"), text("role")],
   },
 };
 

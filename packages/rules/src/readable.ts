@@ -20,6 +20,7 @@ const SETTINGS: Readonly<Record<string, readonly Pick<Field, "name" | "kind">[]>
 const MEMBERS: Readonly<Record<string, Kind>> = {
   amount: AMOUNT,
   maxAmount: AMOUNT,
+  approvalAbove: AMOUNT,
   expiresAt: TIME,
   deadline: TIME,
   stoppedAt: TIME,

@@ -7,6 +7,7 @@ import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
 import { ApiError } from "../../errors.ts";
 import type { AnyAuthorization } from "../../schemas/orders.ts";
 import { noteAudit, type AuditAction } from "../audit/store.ts";
+import { actorOf } from "../auth/index.ts";
 import {
   quotaExceeded,
   orderNotSigned,
@@ -288,7 +289,7 @@ export const writeAudit = (
   noteAudit(tx, {
     ownerId: call.owner.id,
     agentId,
-    actor: (call.owner.second ?? call.owner).address,
+    actor: actorOf(call.owner),
     requestId: call.requestId,
     ...note,
   });

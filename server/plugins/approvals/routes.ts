@@ -85,7 +85,7 @@ const routes: FastifyPluginAsyncTypebox<{ waiting: Waiting }> = async (app, { wa
   app.post(
     "/api/approvals/:id/approve",
     {
-      config: { auth: "owner", errors: ["approval_closed", "denied_by_owner"] },
+      config: { auth: "owner", team: "approver", errors: ["approval_closed", "denied_by_owner"] },
       schema: {
         tags,
         operationId: "approvePayment",
@@ -101,7 +101,11 @@ const routes: FastifyPluginAsyncTypebox<{ waiting: Waiting }> = async (app, { wa
   app.post(
     "/api/approvals/:id/decline",
     {
-      config: { auth: "owner", errors: ["approval_closed", "conflict", "agent_busy"] },
+      config: {
+        auth: "owner",
+        team: "approver",
+        errors: ["approval_closed", "conflict", "agent_busy"],
+      },
       schema: {
         tags,
         operationId: "declinePayment",

@@ -11,11 +11,15 @@ import {
 } from "../../../packages/rules/src/fields.ts";
 import { TIME, type Wire } from "../../../packages/rules/src/kinds.ts";
 import { formatAtomic } from "../../core/money.ts";
+import { isPasskeySignature, type PublicKey } from "../../../packages/rules/src/passkeys.ts";
+import { zeroAddress } from "viem";
 import {
-  isPasskeySignature,
-  PASSKEYS_CHAIN,
-  type PublicKey,
-} from "../../../packages/rules/src/passkeys.ts";
+  addressOfTeam,
+  faultOfMembers,
+  hasNoWallet,
+  listOf,
+  type MemberList,
+} from "../../core/teams.ts";
 import { payoutAt } from "../../core/payout.ts";
 import {
   CONNECTION_LABEL,
@@ -78,6 +82,7 @@ const SIGNED_AS: Readonly<Record<string, Signed["kind"]>> = {
   "second.named": "SecondWallet",
   "passkeys.signed": "Passkeys",
   "payout.named": "PayoutAddress",
+  "members.signed": "Members",
   "owner.moved": "MoveOwner",
   "owner.received": "MoveOwner",
   "resume.signed": "Resume",
@@ -131,12 +136,14 @@ export class Authority {
   second: { address: string; chainId: number } | undefined;
   /** The passkeys that the owner listed last; undefined before the first list. */
   passkeys: readonly PublicKey[] | undefined;
+  /** The members of a team, as its newest list names them. */
+  members: MemberList | undefined;
   #lists = 0;
   readonly #payouts: Orders["PayoutAddress"][] = [];
 
   /** Where passkeys and the recovery wallet may withdraw to. */
   homeOf({ owner, ownerChainId, at }: EntryBody): string | undefined {
-    if (ownerChainId !== PASSKEYS_CHAIN) return owner;
+    if (!hasNoWallet(ownerChainId)) return owner;
     return payoutAt(this.#payouts, BigInt(Math.floor(Date.parse(at) / 1000)))?.address;
   }
 
@@ -180,11 +187,28 @@ export class Authority {
       this.second = { address: order.second.toLowerCase(), chainId: Number(order.secondChain) };
       return isAddress(order.owner, body.owner) ? undefined : OTHER;
     }
+    if (kind === "Members") return this.#membersFault(body, signed);
     if (kind === "Passkeys" || kind === "PayoutAddress") return this.#listFault(body, signed);
     if (kind === "MoveOwner") return this.#move(body, order);
     const isOfOwner = kind === "Resume" || kind === "AllowPayeeAgain" || kind === "Budget";
     if (isOfOwner && !isAddress(order.owner, body.owner)) return OTHER;
     this.#open = signed;
+    return undefined;
+  }
+
+  /** The signatures under it were counted before, with the members of the list that it replaces. */
+  #membersFault(
+    { owner }: EntryBody,
+    { order, digest }: Signed & { kind: "Members" },
+  ): string | undefined {
+    const before = this.members;
+    const isOwn = before
+      ? isAddress(order.owner, owner)
+      : order.owner === zeroAddress && addressOfTeam(digest as `0x${string}`) === owner;
+    if (!isOwn || order.version !== String((before?.version ?? 0) + 1)) return OTHER;
+    const fault = faultOfMembers(order, before);
+    if (fault !== undefined) return `lists members that ${fault}`;
+    this.members = listOf(order);
     return undefined;
   }
 

@@ -28,7 +28,10 @@ export function report(whose: string, verdict: Verdict, say: Print): boolean {
   if (!verdict.ok) say(`FAILED ${whose}: entry ${verdict.seq} ${verdict.why}`);
   else {
     const { head, signatures, byContract } = verdict;
-    const unchecked = byContract === 0 ? "" : `, ${byContract} by contracts not recomputed`;
+    const unchecked =
+      byContract === 0
+        ? ""
+        : `, ${byContract} by contracts or passkeys of other records not recomputed`;
     say(`ok ${whose}: ${head.seq} entries, ${signatures} signatures${unchecked}`);
     say(`   head ${head.seq}:${head.hash}`);
   }

@@ -10,6 +10,7 @@ import { getAddress } from "viem";
 import { readPage, toPage } from "../../core/paging.ts";
 import { ApiError } from "../../errors.ts";
 import { AuditExportQuery, AuditPage } from "../../schemas/audit.ts";
+import { actorOf } from "../auth/index.ts";
 import { PageQuery } from "../../schemas/common.ts";
 import { hex, listAudit, noteAudit, findOwnerOf, readChain, type AuditRow } from "./store.ts";
 
@@ -114,7 +115,7 @@ const noteRefusals: FastifyPluginAsyncTypebox = fp(async (app) => {
     const { id: named } = (request.params ?? {}) as { id?: string };
     const agentId = route.startsWith("/api/agents/:id") && named !== undefined ? named : null;
     const refused = { method: request.method, route };
-    const actor = (owner.second ?? owner).address;
+    const actor = actorOf(owner);
     const common = { actor, before: null, after: refused, requestId };
     if (code === "invalid_signature") {
       // An entry about an agent belongs to its owner, so another owner's agent is not named.

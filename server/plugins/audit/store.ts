@@ -65,6 +65,9 @@ export type AuditAction =
   | "second.named"
   | "passkeys.signed"
   | "payout.named"
+  | "members.signed"
+  /** A member opened a session for a team. */
+  | "team.entered"
   | "owner.moved"
   | "owner.received"
   | "resume.signed"

@@ -19,6 +19,15 @@ import {
   passkeyThatSigned,
   type PublicKey,
 } from "../../core/passkeys.ts";
+import {
+  isTeamSignature,
+  progressOf,
+  purposeOf,
+  readTeamSignature,
+  signersFor,
+  TEAMS_CHAIN,
+  type Purpose,
+} from "../../core/teams.ts";
 import { Authority, type EntryBody, type Proof, type Signed, type SignedBy } from "./authority.ts";
 
 export type { Proof } from "./authority.ts";
@@ -190,7 +199,9 @@ async function signersFault(
   const isOwners = signers.some(is({ address: owner, chainId: ownerChainId }));
   const isSeconds = BY_SECOND.has(action) && signers.some(is(authority.second));
   if (!isOwners && !isSeconds) return "its owner did not sign it";
-  const isByWallet = isOwners && !signers.some(({ signature }) => isPasskeySignature(signature));
+  const isRestricted = ({ signature }: SignedBy) =>
+    isPasskeySignature(signature) || isTeamSignature(signature);
+  const isByWallet = isOwners && !signers.some(isRestricted);
   if (!isByWallet && signed.kind === "Withdraw") {
     if (signed.order.to.toLowerCase() !== authority.homeOf(body))
       return "only the owner's wallet can withdraw to another address";
@@ -200,6 +211,11 @@ async function signersFault(
     return "both wallets must sign it";
   for (const { signer, chainId, signature } of signers) {
     counted.signatures += 1;
+    if (chainId === TEAMS_CHAIN) {
+      const fault = await teamFault(signed, signature, authority, counted);
+      if (fault !== undefined) return fault;
+      continue;
+    }
     if (isPasskeySignature(signature)) {
       const by = passkeyThatSigned({ hash: signed.digest as Hex, signature });
       if (!by || !isListed(by.key, signer, authority.passkeys))
@@ -213,6 +229,36 @@ async function signersFault(
       return `its signature is not by ${signer}`;
   }
   return undefined;
+}
+
+/** Counts the members who signed, by the list in force before this entry. */
+async function teamFault(
+  signed: Signed,
+  signature: string,
+  { members: list }: Authority,
+  counted: { signatures: number; byContract: number },
+): Promise<string | undefined> {
+  const purpose: Purpose =
+    signed.kind === "message" ? { kind: "rules" } : purposeOf(signed.kind, signed.order as never);
+  const parts = readTeamSignature(signature);
+  if (!parts) return "its signature is not one of a team";
+  const allowed = new Map(signersFor(list, purpose).map((member) => [member.address, member]));
+  for (const { address, signature: own } of parts) {
+    const member = allowed.get(address);
+    if (!member) return `it is signed by ${address}, whose role does not allow it`;
+    const hash = signed.digest as Hex;
+    if (isPasskeySignature(own)) {
+      const by = passkeyThatSigned({ hash, signature: own });
+      if (!by) return `its signature is not by ${address}`;
+      // Other passkeys than the first are listed in the member's own audit.
+      if (addressOfPasskey(by.key) !== address) counted.byContract += 1;
+    } else if (member.chainId !== 0 || (await recovered(hash, own)) !== address)
+      return `its signature is not by ${address}`;
+  }
+  const progress = progressOf(list, purpose, new Set(parts.map(({ address }) => address)));
+  return progress.isEnough
+    ? undefined
+    : `${progress.collected.length} members signed it, and it needs ${progress.needed}`;
 }
 
 /** Before the first list, the owner's address is that of its only passkey. */

@@ -10,8 +10,10 @@ import cookie from "@fastify/cookie";
 import { OAUTH_SCOPE } from "../http/document.ts";
 import { sessionCookieName } from "../http/index.ts";
 import type { Address } from "viem";
+import { ROLES, type Role } from "../../core/teams.ts";
 import {
   findSession,
+  type SessionHolder,
   noteSessionSeen,
   SESSION_ABSOLUTE_SECONDS,
   hashSessionToken,
@@ -137,14 +139,37 @@ function refusal(code: ErrorCode, challenge: string, detail?: string): ApiError 
 export const RESOURCE_PATH = "/mcp";
 export const RESOURCE_METADATA_PATH = `/.well-known/oauth-protected-resource${RESOURCE_PATH}`;
 
+/** The person who acts for a team: an owner, too. */
+export interface TeamMember {
+  ownerId: string;
+  address: Address;
+  chainId: number;
+  role: Role;
+  /** The request, once its body is read. */
+  sent: () => { method: string; path: string; body: unknown };
+}
+
+/** The account that acted: the owner's own, its recovery wallet's, or that of a member of the team. */
+export const actorOf = ({
+  address,
+  second,
+  member,
+}: {
+  address: Address;
+  second?: { address: Address } | null;
+  member?: { address: Address } | null;
+}): Address => (member ?? second ?? { address }).address;
+
 export interface RequestOwner {
   id: string;
   /** Lower case, as stored. */
   address: Address;
-  /** The chain of its contract; 0 for an owner with a plain key; PASSKEYS_CHAIN for one without a wallet. */
+  /** The chain of its contract; 0 for an owner with a plain key; PASSKEYS_CHAIN for one without a wallet; TEAMS_CHAIN for a team. */
   chainId: number;
   /** Set if the owner's recovery wallet signed in: it may tighten rules, and withdraw to the owner. */
   second: { address: Address; chainId: number } | null;
+  /** Set if a member of this team acts for it. */
+  member: TeamMember | null;
   /** The passkey that signed in; null for a wallet. */
   passkeyId: string | null;
   sessionId: string;
@@ -156,6 +181,11 @@ declare module "fastify" {
   interface FastifyContextConfig {
     /** The owner's recovery wallet may call it too. */
     second?: true;
+    /**
+     * The role that a member of a team needs; false: only for people's own accounts. By default a viewer reads, an approver does
+     * what a recovery wallet may, and all else is for admins.
+     */
+    team?: Role | false;
   }
   interface FastifyRequest {
     /** Set on routes with `auth: "owner"`. */
@@ -209,6 +239,7 @@ const owner = fp(
           session.secondAddress === null
             ? null
             : { address: session.secondAddress, chainId: session.secondChainId ?? 0 },
+        member: memberIn(request, session),
         passkeyId: session.passkeyId,
         sessionId: session.sessionId,
         sessionCreatedAt: session.createdAt,
@@ -216,6 +247,7 @@ const owner = fp(
       };
       if (request.owner.second && !mayCall(request))
         throw new ApiError("second_wallet_only_tightens");
+      assertRole(request);
       if (session.isSeenStale) await noteSessionSeen(app.prisma, session.sessionId);
     });
   },
@@ -225,6 +257,29 @@ const owner = fp(
 /** A recovery wallet may read everything, and change what the route allows it to. */
 const mayCall = ({ method, routeOptions }: FastifyRequest): boolean =>
   SAFE_METHODS.has(method) || routeOptions.config.second === true;
+
+function memberIn(
+  request: FastifyRequest,
+  { memberOwnerId: ownerId, memberAddress, memberChainId, role }: SessionHolder,
+): TeamMember | null {
+  if (role === null) return null;
+  const sent = () => ({ method: request.method, path: request.url, body: request.body });
+  return { ownerId, address: memberAddress, chainId: memberChainId, role, sent };
+}
+
+function assertRole({ owner: { member }, method, routeOptions: { config } }: FastifyRequest): void {
+  if (!member) return;
+  const byDefault = SAFE_METHODS.has(method) ? "viewer" : config.second ? "approver" : "admin";
+  const needed = config.team ?? byDefault;
+  if (needed === false)
+    throw new ApiError("role_not_allowed", {
+      detail: "This is for a person's own account: act for your own account first.",
+    });
+  if (ROLES.indexOf(member.role) < ROLES.indexOf(needed))
+    throw new ApiError("role_not_allowed", {
+      detail: `You are ${member.role} in this team, and this needs the role ${needed}.`,
+    });
+}
 
 const CHALLENGE = { headers: { "www-authenticate": 'SIWE realm="purser"' } };
 

@@ -1,5 +1,6 @@
 import { createHash, randomBytes } from "node:crypto";
 import type { Address } from "viem";
+import type { Role } from "../../core/teams.ts";
 import { newId } from "../../core/ids.ts";
 import type { PageRequest, Place } from "../../core/paging.ts";
 import { placeOf, readKeyset, databaseNow, secondsAfter, type Db } from "../../infra/db/prisma.ts";
@@ -19,7 +20,7 @@ export const isSessionTokenShape = (text: string): boolean => TOKEN_SHAPE.test(t
 export const hashSessionToken = (token: string): Buffer =>
   createHash("sha256").update(token).digest();
 
-interface SessionHolder {
+export interface SessionHolder {
   sessionId: string;
   ownerId: string;
   address: Address;
@@ -29,6 +30,11 @@ interface SessionHolder {
   secondChainId: number | null;
   /** The passkey that opened it. */
   passkeyId: string | null;
+  /** Whose session it is, and the role in the team, if this person acts for one. */
+  memberOwnerId: string;
+  memberAddress: Address;
+  memberChainId: number;
+  role: Role | null;
   createdAt: Date;
   expiresAt: Date;
   isSeenStale: boolean;
@@ -59,7 +65,10 @@ export async function insertSession(
     userAgent: string;
     ip: string;
     second?: { address: Address; chainId: number };
-    passkeyId?: string;
+    passkeyId?: string | null;
+    /** The team for which its owner acts. */
+    teamId?: string | null;
+    expiresAt?: Date;
   },
 ): Promise<string> {
   const { second, ...facts } = args;
@@ -74,7 +83,7 @@ export async function insertSession(
       secondChainId: second === undefined ? null : BigInt(second.chainId),
       createdAt: now,
       lastSeenAt: now,
-      expiresAt: secondsAfter(now, SESSION_ABSOLUTE_SECONDS),
+      expiresAt: facts.expiresAt ?? secondsAfter(now, SESSION_ABSOLUTE_SECONDS),
     },
   });
   return id;
@@ -83,13 +92,16 @@ export async function insertSession(
 export async function findSession(sql: Sql, tokenHash: Buffer): Promise<SessionHolder | undefined> {
   // SQL: part of every owner request; prepared once per connection, with its owner in one round trip.
   const { rows } = await sql.query<SessionHolder>({
-    name: "session-holder",
-    text: `SELECT s.id AS "sessionId", s.owner_id AS "ownerId", o.address, o.chain_id::float8 AS "chainId",
+    name: "session-holder-2",
+    text: `SELECT s.id AS "sessionId", a.id AS "ownerId", a.address, a.chain_id::float8 AS "chainId",
+                  o.id AS "memberOwnerId", o.address AS "memberAddress", o.chain_id::float8 AS "memberChainId", m.role,
                   s.second_address AS "secondAddress", s.second_chain_id::float8 AS "secondChainId",
                   s.passkey_id AS "passkeyId", s.created_at AS "createdAt",
                   s.expires_at AS "expiresAt", s.last_seen_at < now() - interval '1 minute' AS "isSeenStale"
              FROM sessions s JOIN owners o ON o.id = s.owner_id
-            WHERE s.token_hash = $1 AND ${ALIVE}`,
+             JOIN owners a ON a.id = coalesce(s.team_id, s.owner_id)
+             LEFT JOIN team_members m ON m.team_id = s.team_id AND m.address = o.address AND m.chain_id = o.chain_id
+            WHERE s.token_hash = $1 AND ${ALIVE} AND (s.team_id IS NULL OR m.role IS NOT NULL)`,
     values: [tokenHash],
   });
   return rows[0];
@@ -153,9 +165,11 @@ export async function isSessionLive(db: Db, sessionId: string): Promise<boolean>
   const now = await databaseNow(db);
   const found = await db.session.findFirst({
     where: { id: sessionId, revokedAt: null, expiresAt: { gt: now } },
-    select: { id: true },
+    select: { teamId: true, owner: { select: { address: true, chainId: true } } },
   });
-  return found !== null;
+  if (!found?.teamId) return found !== null;
+  // Removed from the team, the person acts for it no longer.
+  return (await db.teamMember.count({ where: { teamId: found.teamId, ...found.owner } })) === 1;
 }
 
 /** Ends the previous session of a browser that signed in again: its cookie was replaced. Returns its owner. */

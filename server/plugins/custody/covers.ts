@@ -16,8 +16,9 @@ import {
   type PayoutAddressOrder,
   type Orders,
 } from "../../core/orders.ts";
-import { isPasskeySignature, PASSKEYS_CHAIN } from "../../core/passkeys.ts";
+import { isPasskeySignature } from "../../core/passkeys.ts";
 import { payoutAt } from "../../core/payout.ts";
+import { hasNoWallet, isTeamSignature, purposeOf, TEAMS_CHAIN } from "../../core/teams.ts";
 import { refusingUnknownVersion } from "../../core/policy-version.ts";
 import {
   coverOf,
@@ -33,6 +34,7 @@ import {
 import { ApiError } from "../../errors.ts";
 import { growthOf, type ChannelOrder } from "../../schemes/batch-settlement/paying.ts";
 import type { Identity, StoredOrder, Time, Verdict } from "../orders/signatures.ts";
+import type { Signed } from "../orders/types.ts";
 import { columnsText, payeeText } from "./columns.ts";
 import {
   CustodyError,
@@ -100,7 +102,7 @@ export interface CoversDeps {
   findApproval(agentId: string, approvalId: string): Promise<SignedDocument | undefined>;
   /** The orders in which this owner named a payout address. */
   findPayouts(owner: Identity): Promise<SignedDocument[]>;
-  isSigned(owner: Identity, signed: { hash: Hex; signature: Hex }, time: Time): Promise<Verdict>;
+  isSigned(owner: Identity, signed: Signed, time: Time): Promise<Verdict>;
 }
 
 interface Verified {
@@ -291,18 +293,17 @@ export class Covers {
     if (!order || formOf(kind, order, chainId, digest) === undefined) return undefined;
     // A contract wallet was called before its digest was sealed, which only this service does; it may respond
     // differently today.
-    const isOfContract = wallet.ownerChainId !== 0 && !isPasskeySignature(signature);
-    if (isOfContract && kind === "AgentPolicy") return order;
-    // An approval is used at once; the others stay in force when a passkey is removed.
-    const time = kind === "ApprovePayment" ? "now" : "ever";
-    return (await this.#isSigned(wallet, { hash: digest, signature }, time)) ? order : undefined;
+    const isByKeys = hasNoWallet(wallet.ownerChainId) || isPasskeySignature(signature);
+    if (wallet.ownerChainId !== 0 && !isByKeys && kind === "AgentPolicy") return order;
+    // An approval is used at once; the others stay in force when a passkey is removed. The recovery wallet of a team is one
+    // that the members of today named: it moves money without them.
+    const isOfToday =
+      kind === "ApprovePayment" || (kind === "SecondWallet" && wallet.ownerChainId === TEAMS_CHAIN);
+    const signed = { hash: digest, signature, purpose: purposeOf(kind, order) };
+    return (await this.#isSigned(wallet, signed, isOfToday ? "now" : "ever")) ? order : undefined;
   }
 
-  async #isSigned(
-    wallet: WalletName,
-    signed: { hash: Hex; signature: Hex },
-    time: Time,
-  ): Promise<boolean> {
+  async #isSigned(wallet: WalletName, signed: Signed, time: Time): Promise<boolean> {
     const verdict = await this.#deps.isSigned(ownerOf(wallet), signed, time);
     if (verdict === "unavailable") throw chainUnavailable();
     return verdict === "valid";
@@ -345,8 +346,8 @@ export class Covers {
       hash: orderDigest("Withdraw", order, chainId, form),
       signature: row.signature,
     }));
-    // A wallet may name any payee. A passkey, and the recovery wallet, withdraw only to where the owner's money goes.
-    const isByPasskey = isPasskeySignature(row.signature);
+    // A wallet may name any payee. A passkey, a team and the recovery wallet withdraw only to where the owner's money goes.
+    const isByPasskey = isPasskeySignature(row.signature) || isTeamSignature(row.signature);
     const isHome = row.to === (await this.#homeOf(wallet));
     if (isHome || !isByPasskey)
       for (const signed of signatures) if (await this.#isSigned(wallet, signed, "now")) return;
@@ -357,7 +358,7 @@ export class Covers {
 
   /** The owner's wallet; for an owner without one, the payout address in force. */
   async #homeOf(wallet: LoadedWallet): Promise<string | undefined> {
-    if (wallet.ownerChainId !== PASSKEYS_CHAIN) return wallet.ownerAddress;
+    if (!hasNoWallet(wallet.ownerChainId)) return wallet.ownerAddress;
     const stored = await this.#deps.findPayouts(ownerOf(wallet));
     const orders = await Promise.all(stored.map((one) => this.#read("PayoutAddress", one, wallet)));
     const own = orders.filter((order) => order?.owner.toLowerCase() === wallet.ownerAddress);

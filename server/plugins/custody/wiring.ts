@@ -2,7 +2,7 @@
 import type { FastifyInstance } from "fastify";
 import { addressOf, isPrivateKey, sign } from "../../core/signatures.ts";
 import { OwnerSignatures } from "../orders/signatures.ts";
-import { passkeyLists, payoutOrders } from "../orders/store.ts";
+import { memberLists, passkeyLists, payoutOrders } from "../orders/store.ts";
 import {
   findApproval,
   findPolicy,
@@ -25,7 +25,8 @@ export function vaultHere(app: Parts, { trustsCaller }: { trustsCaller: boolean 
   const signatures = new OwnerSignatures({
     chains,
     places: config.passkeys,
-    listsOf: (owner, known) => passkeyLists(prisma, owner, known),
+    listsOf: passkeyLists(prisma),
+    membersOf: memberLists(prisma),
   });
   const orders = {
     isSigned: signatures.isSigned.bind(signatures),

@@ -111,6 +111,8 @@ const TAGS: Record<string, string> = {
   "owners: denied payees": "Addresses and sites that none of the owner's agents pays",
   "owners: recovery": "The owner's recovery wallet",
   "owners: passkeys": "The owner's passkeys, and where an owner without a wallet withdraws to",
+  "owners: teams":
+    "Owners that are several people: their members, and orders that wait for signatures",
   "owners: notifications": "Notifications of owners and merchants, and webhooks",
   "owners: audit": "The audit log of an owner's account, a hash chain that anyone can check",
   facilitator: "x402: verify and settle payments for paid APIs, and find paid resources",
@@ -199,7 +201,9 @@ function answers(route: DeclaredRoute, components: Components): object {
   const declared = (route.schema.response ?? {}) as Record<string, Schema>;
   const refusals = refusalsOf(route);
   const { produces } = route.schema;
-  const statuses = [...Object.keys(declared).map(Number), ...(produces ? [200] : [])];
+  // An answer that more members of a team must sign is no failure, so no range of failures has it.
+  const waiting = [...refusals.keys()].filter((status) => status < 300);
+  const statuses = [...Object.keys(declared).map(Number), ...waiting, ...(produces ? [200] : [])];
   const result: Record<string, object> = {};
   for (const status of new Set(statuses.sort((left, right) => left - right))) {
     const schema = declared[status];

@@ -67,6 +67,7 @@ const OF_BODY: readonly ErrorCode[] = ["invalid_json", "body_too_large", "unsupp
 const OF_AGENT: readonly ErrorCode[] = ["conflict", "agent_busy"];
 /** Refusals of an owner's order (docs/decisions: loosening needs the owner's signature). */
 const OF_ORDER: readonly ErrorCode[] = [
+  "signatures_missing",
   "invalid_signature",
   "owner_signature_required",
   "second_wallet_only_tightens",
@@ -120,7 +121,7 @@ function codesOf({ method, url, config, schema }: DeclaredRoute): ErrorCode[] {
     ...OF_CREDENTIAL[auth],
     ...(isUnsafe ? OF_BODY : []),
     ...(isUnsafe && auth === "owner"
-      ? (["origin_not_allowed", "second_wallet_only_tightens"] as const)
+      ? (["origin_not_allowed", "second_wallet_only_tightens", "role_not_allowed"] as const)
       : []),
     ...(isRead ? (["validation_failed"] as const) : []),
     ...(schema.params === undefined ? [] : (["not_found"] as const)),

@@ -12,6 +12,7 @@ import {
 } from "../../infra/db/prisma.ts";
 import type { MerchantKeyInfo } from "../../schemas/merchants.ts";
 import { noteAudit, type AuditAction } from "../audit/store.ts";
+import { actorOf, type RequestOwner } from "../auth/index.ts";
 import { createMerchantKey } from "../auth/merchant-keys.ts";
 
 /** Enough for every service of a merchant, and few enough for a person to review. */
@@ -21,7 +22,7 @@ type Stored = Prisma.MerchantKeyGetPayload<{ omit: typeof HIDDEN }>;
 
 export interface KeyCall {
   prisma: PrismaClient;
-  owner: { id: string; address: string; second: { address: string } | null };
+  owner: Pick<RequestOwner, "id" | "address" | "second" | "member">;
   requestId: string;
 }
 
@@ -112,7 +113,7 @@ const note = (
   noteAudit(tx, {
     ownerId: owner.id,
     agentId: null,
-    actor: (owner.second ?? owner).address,
+    actor: actorOf(owner),
     action,
     before: null,
     after: { keyId: row.id, label: row.label, hint: hintOf(row) },

@@ -74,6 +74,8 @@ const pushRoutes: FastifyPluginAsyncTypebox<{ sender: PushSender | undefined }> 
     {
       config: {
         auth: "owner",
+        // The device would go on getting notifications when its person has left the team.
+        team: false,
         limit: "webhook",
         errors: ["url_blocked", "push_not_available", "push_quota_exceeded"],
       },

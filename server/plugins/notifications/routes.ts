@@ -22,6 +22,7 @@ import {
   WebhookWithSecret,
 } from "../../schemas/notifications.ts";
 import { Done } from "../../schemas/owners.ts";
+import { actorOf } from "../auth/index.ts";
 import { acceptEmptyJson } from "../http/index.ts";
 import { readTime } from "../payments/history.ts";
 import { failingChannels } from "./failing.ts";
@@ -34,7 +35,7 @@ const OneDelivery = Type.Object({ delivery: WebhookDelivery });
 
 export const callerOf = ({ owner, id }: FastifyRequest): Caller => ({
   ownerId: owner.id,
-  actor: (owner.second ?? owner).address,
+  actor: actorOf(owner),
   requestId: id,
 });
 

@@ -35,6 +35,7 @@ const CHANGES: Readonly<Record<string, string>> = {
   "payout.named": "Your payout address was named or changed; a change waits 24 hours",
   "owner.payee_denied": "A payee was added to Never pay",
   "owner.payee_allowed": "A payee was removed from Never pay",
+  "members.signed": "The members of the team were changed",
   "owner.moved": "Your account was moved to another wallet",
   "owner.received": "You received the agents of another wallet",
 };

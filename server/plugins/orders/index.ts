@@ -2,7 +2,7 @@
 import fp from "fastify-plugin";
 import { OwnerOrders } from "./orders.ts";
 import { OwnerSignatures } from "./signatures.ts";
-import { passkeyLists } from "./store.ts";
+import { memberLists, passkeyLists } from "./store.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -17,14 +17,15 @@ export default fp(
     const signatures = new OwnerSignatures({
       chains,
       places: config.passkeys,
-      listsOf: (owner, known) => passkeyLists(prisma, owner, known),
+      listsOf: passkeyLists(prisma),
+      membersOf: memberLists(prisma),
     });
     app.decorate("ownerSignatures", signatures);
     app.decorate(
       "ownerOrders",
       new OwnerOrders({
         prisma,
-        verifySignature: (owner, signed) => signatures.isSigned(owner, signed),
+        checkSignature: (owner, signed) => signatures.check(owner, signed),
       }),
     );
   },

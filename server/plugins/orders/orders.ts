@@ -3,11 +3,11 @@
  * sign; the same request with the signed order is executed once, in one transaction with its changes.
  */
 import { randomBytes } from "node:crypto";
-import type { Address, Hex } from "viem";
+import type { Hex } from "viem";
 import {
   MAX_ORDER_SECONDS,
+  TEAM_ORDER_SECONDS,
   FORMS,
-  type Form,
   orderDigest,
   readOrder,
   REQUESTED_FORM,
@@ -16,6 +16,7 @@ import {
   type Orders,
 } from "../../core/orders.ts";
 import { passkeyThatSigned } from "../../core/passkeys.ts";
+import { purposeOf, TEAMS_CHAIN } from "../../core/teams.ts";
 import { refusingUnknownVersion } from "../../core/policy-version.ts";
 import { ApiError } from "../../errors.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
@@ -28,6 +29,8 @@ import {
   takeQuota,
   type PreparedWallet,
 } from "./store.ts";
+import type { Checked, OrderOwner, Signed, SignedOrder } from "./types.ts";
+import { endWaiting, keepWaiting } from "./waiting.ts";
 
 /** The order that this request needs, without its nonce and deadline. */
 export interface Draft<K extends OrderKind = OrderKind> {
@@ -35,48 +38,46 @@ export interface Draft<K extends OrderKind = OrderKind> {
   agentId: string;
   chainId: number;
   version: number | null;
-  /** How long the order is valid; MAX_ORDER_SECONDS by default. */
+  /** How long the order is valid; by default `orderSeconds`. */
   validSeconds?: number;
   build(single: { nonce: Hex; deadlineSeconds: bigint }): Orders[K];
   /** The wallet of an agent that is to be created. */
   wallet?: PreparedWallet;
 }
 
-/** An order with a verified signature of the owner; the transaction that uses it checks whether it is still valid. */
-export interface SignedOrder<K extends OrderKind = OrderKind> {
-  kind: K;
-  chainId: number;
-  order: Orders[K];
-  form: Form;
-  digest: Hex;
-  signature: Hex;
-}
+export type { OrderOwner, SignedOrder } from "./types.ts";
 
-export interface OrderOwner {
-  id: string;
-  address: Address;
-  chainId: number;
-  /** Set if the owner's recovery wallet signed in. */
-  second?: { address: Address; chainId: number } | null;
-}
+/** How long an order may take to be signed. */
+export const orderSeconds = ({ chainId }: { chainId: number }): number =>
+  chainId === TEAMS_CHAIN ? TEAM_ORDER_SECONDS : MAX_ORDER_SECONDS;
 
 interface OrdersDeps {
   prisma: { $transaction<T>(work: (tx: Db) => Promise<T>): Promise<T> };
-  verifySignature(
-    owner: OrderOwner,
-    signed: { hash: Hex; signature: Hex },
-  ): Promise<"valid" | "invalid" | "unavailable">;
+  checkSignature(owner: OrderOwner, signed: Signed): Promise<Checked>;
 }
 
 /** Thrown in a transaction, which is rolled back: `OwnerOrders.answering` turns it into the order to sign. */
 export class SignatureNeeded extends Error {
   readonly draft: Draft;
   readonly code: "owner_signature_required" | "policy_changed";
+  /** The nonce of the order that no longer says what the request would do. */
+  readonly outdated: Hex | undefined;
 
-  constructor(draft: Draft, code: SignatureNeeded["code"]) {
+  constructor(draft: Draft, code: SignatureNeeded["code"], outdated?: Hex) {
     super(code);
     this.draft = draft;
     this.code = code;
+    this.outdated = outdated;
+  }
+}
+
+/** Thrown in a transaction, which is rolled back: the order is right, and waits for more members of the team. */
+class SignaturesMissing extends Error {
+  readonly signed: SignedOrder;
+
+  constructor(signed: SignedOrder) {
+    super("signatures_missing");
+    this.signed = signed;
   }
 }
 
@@ -102,8 +103,10 @@ export class OwnerOrders {
     let isUnavailable = false;
     for (const form of FORMS) {
       const digest = orderDigest(kind, order, chainId, form);
-      const verdict = await this.#deps.verifySignature(owner, { hash: digest, signature });
-      if (verdict === "valid") return { kind, chainId, order, form, digest, signature };
+      const purpose = purposeOf(kind, order);
+      const checked = await this.#deps.checkSignature(owner, { hash: digest, signature, purpose });
+      const { verdict, ...rest } = checked;
+      if (verdict === "valid") return { kind, chainId, order, form, digest, ...rest };
       isUnavailable ||= verdict === "unavailable";
     }
     if (isUnavailable)
@@ -130,7 +133,7 @@ export class OwnerOrders {
     if (found?.isUsed === true) throw new ApiError("order_used");
     const nowMs = (await databaseNow(tx)).getTime();
     if (deadlineSeconds * 1000n <= nowMs) throw new ApiError("signature_expired");
-    const validSeconds = draft.validSeconds ?? MAX_ORDER_SECONDS;
+    const validSeconds = draft.validSeconds ?? orderSeconds(owner);
     if (deadlineSeconds * 1000n > nowMs + validSeconds * 1000)
       throw notAnOrder(
         "body.authorization.order.deadline",
@@ -139,9 +142,10 @@ export class OwnerOrders {
     const wanted = readOrder(draft.kind, draft.build({ nonce, deadlineSeconds }));
     const { kind, chainId } = draft;
     if (wanted === undefined || orderDigest(kind, wanted, chainId, signed.form) !== signed.digest)
-      throw new SignatureNeeded(draft, "policy_changed");
+      throw new SignatureNeeded(draft, "policy_changed", nonce);
     await takeQuotaFor(tx, owner, signed);
     await assertCountsOn(tx, owner, signed);
+    if (signed.missing) throw new SignaturesMissing(signed);
     const row = {
       nonce,
       kind: draft.kind,
@@ -154,6 +158,15 @@ export class OwnerOrders {
       deadlineSeconds,
     };
     if (!(await insertUsed(tx, row, signed.signature))) throw new ApiError("order_used");
+    await endWaiting(tx, nonce);
+  }
+
+  /** Keeps the request of a team until enough members have signed its order. Returns the answer. */
+  async wait(owner: OrderOwner, signed: SignedOrder): Promise<ApiError> {
+    return this.#deps.prisma.$transaction(async (tx) => {
+      await takeQuotaFor(tx, owner, signed);
+      return keepWaiting(tx, owner, signed);
+    });
   }
 
   /** Runs a change; if it turns out to need the owner's wallet, the response is the order to sign. */
@@ -161,6 +174,7 @@ export class OwnerOrders {
     try {
       return await work();
     } catch (error) {
+      if (error instanceof SignaturesMissing) throw await this.wait(owner, error.signed);
       if (!(error instanceof SignatureNeeded)) throw error;
       // A move is signed by both wallets; every other order by the owner alone.
       if (owner.second && error.draft.kind !== "MoveOwner")
@@ -169,11 +183,15 @@ export class OwnerOrders {
     }
   }
 
-  async #requestSignature(owner: OrderOwner, { draft, code }: SignatureNeeded): Promise<ApiError> {
+  async #requestSignature(
+    owner: OrderOwner,
+    { draft, code, outdated }: SignatureNeeded,
+  ): Promise<ApiError> {
     const nonce: Hex = `0x${randomBytes(32).toString("hex")}`;
     return this.#deps.prisma.$transaction(async (tx) => {
       const nowSeconds = Math.floor((await databaseNow(tx)).getTime() / 1000);
-      const deadlineSeconds = BigInt(nowSeconds + (draft.validSeconds ?? MAX_ORDER_SECONDS));
+      const deadlineSeconds = BigInt(nowSeconds + (draft.validSeconds ?? orderSeconds(owner)));
+      if (outdated !== undefined) await endWaiting(tx, outdated);
       const order = draft.build({ nonce, deadlineSeconds });
       const { kind, agentId, chainId, version, wallet } = draft;
       // Checks the quota first, so that no order is signed that would then be refused.

@@ -1,6 +1,7 @@
 /**
- * Whether an owner signed: with its wallet (a key, or a contract on its chain), or with one of its passkeys. Which passkeys those
- * are follows from orders that the owner signed, one after the other, and from nothing else in the database.
+ * Whether an owner signed: with its wallet (a key, or a contract on its chain), with one of its passkeys, or for a team with its
+ * members' signatures. Which passkeys and members those are follows from orders that were signed, one after the other, and from
+ * nothing else in the database.
  */
 import type { Address, Hex } from "viem";
 import { formOf, readOrder, type Orders } from "../../core/orders.ts";
@@ -15,34 +16,20 @@ import {
 import { LastKnown } from "../../core/shared-answers.ts";
 import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
 import type { Chains } from "../../infra/chain/index.ts";
+import { isTeamSignature, TEAMS_CHAIN, writeTeamSignature } from "../../core/teams.ts";
+import { TeamSignatures } from "./team-signatures.ts";
+import type { Checked, Identity, ListsOf, Signed, StoredOrder, Time, Verdict } from "./types.ts";
 
-export interface Identity {
-  address: Address;
-  /** The chain of its contract; 0 for a plain key; PASSKEYS_CHAIN for an owner without a wallet. */
-  chainId: number;
-}
-
-/**
- * now: a passkey that is listed now, at a page of ours. ever: a document that was checked when it was signed: the passkey may have
- * been removed since, and the pages may have moved.
- */
-export type Time = "now" | "ever";
-export type Verdict = "valid" | "invalid" | "unavailable";
-
-/** An order as it is stored. */
-export interface StoredOrder {
-  document: unknown;
-  digest: Hex;
-  signature: Hex;
-  chainId: number;
-}
+export type { Identity, ListsOf, StoredOrder, Time, Verdict, Checked } from "./types.ts";
 
 export interface OwnerSignaturesDeps {
   chains: Pick<Chains, "byChainId" | "verified">;
   /** Undefined: passkeys cannot be used here. */
   places: PasskeyPlaces | undefined;
-  /** How many orders list this owner's passkeys, and those after the first `known`, oldest first. */
-  listsOf(owner: Identity, known: number): Promise<{ count: number; next: StoredOrder[] }>;
+  /** The orders that list an owner's passkeys. */
+  listsOf: ListsOf;
+  /** The orders that list a team's members. */
+  membersOf: ListsOf;
 }
 
 /** What the verified orders of an owner say. */
@@ -59,16 +46,19 @@ export class OwnerSignatures {
   readonly #deps: OwnerSignaturesDeps;
   /** Fewer orders than are known here mean that old rows were restored. */
   readonly #known = new LastKnown<Passkeys>(REMEMBERED);
+  readonly teams: TeamSignatures;
 
   constructor(deps: OwnerSignaturesDeps) {
     this.#deps = deps;
+    this.teams = new TeamSignatures({
+      listsOf: deps.membersOf,
+      isSignedByMember: (member, signed, time) => this.isSigned(member, signed, time),
+    });
   }
 
-  async isSigned(
-    owner: Identity,
-    signed: { hash: Hex; signature: Hex },
-    time: Time = "now",
-  ): Promise<Verdict> {
+  async isSigned(owner: Identity, signed: Signed, time: Time = "now"): Promise<Verdict> {
+    if (owner.chainId === TEAMS_CHAIN) return this.teams.isSigned(owner, signed, time);
+    if (isTeamSignature(signed.signature)) return "invalid";
     if (!isPasskeySignature(signed.signature)) return this.#isSignedByWallet(owner, signed);
     const { places } = this.#deps;
     if (time === "now" && places === undefined) return "invalid";
@@ -76,6 +66,28 @@ export class OwnerSignatures {
     const passkeys = by && (await this.#passkeysOf(owner));
     if (passkeys === "unavailable") return "unavailable";
     return passkeys && isAmong(by.key, owner, passkeys, time) ? "valid" : "invalid";
+  }
+
+  /** Like `isSigned` now, and a team may have signed in part: `member` sent a signature of its own, or the team's. */
+  async check(
+    owner: Identity & { member?: { address: Address } | null },
+    signed: Signed,
+  ): Promise<Checked> {
+    const { signature } = signed;
+    if (owner.chainId !== TEAMS_CHAIN || !owner.member)
+      return { verdict: await this.isSigned(owner, signed), signature };
+    const whole = isTeamSignature(signature)
+      ? signature
+      : (writeTeamSignature([{ address: owner.member.address, signature }]) as Hex);
+    const list = await this.teams.listInForce(owner);
+    const progress =
+      list && (await this.teams.progress(list, { ...signed, signature: whole }, "now"));
+    if (!progress) return { verdict: "invalid", signature: whole };
+    return {
+      verdict: "valid",
+      signature: whole,
+      ...(!progress.isEnough && { missing: progress }),
+    };
   }
 
   async #isSignedByWallet(

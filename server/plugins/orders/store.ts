@@ -1,7 +1,7 @@
 import type { Address, Hex } from "viem";
 import type { OrderKind, Orders } from "../../core/orders.ts";
 import type { SignedByPasskey } from "../../core/passkeys.ts";
-import type { Identity, StoredOrder } from "./signatures.ts";
+import type { Identity, ListsOf, StoredOrder } from "./signatures.ts";
 import { databaseNow, jsonOf, jsonOrNull, type Db } from "../../infra/db/prisma.ts";
 
 interface OrderRow<K extends OrderKind = OrderKind> {
@@ -62,7 +62,11 @@ export async function takeQuota(
  */
 export async function insertPrepared(tx: Db, row: OrderRow, wallet: PreparedWallet): Promise<void> {
   const older = await tx.ownerOrder.findMany({
-    where: { ownerId: row.ownerId, usedAt: null },
+    where: {
+      ownerId: row.ownerId,
+      usedAt: null,
+      nonce: { notIn: await waitingNonces(tx, row.ownerId) },
+    },
     orderBy: { createdAt: "desc" },
     skip: MAX_PREPARED - 1,
     select: { nonce: true },
@@ -79,6 +83,12 @@ export async function insertPrepared(tx: Db, row: OrderRow, wallet: PreparedWall
       createdAt: await databaseNow(tx),
     },
   });
+}
+
+/** Orders of a team that some members have signed: more drafts do not delete their wallets. */
+async function waitingNonces(tx: Db, teamId: string): Promise<string[]> {
+  const rows = await tx.waitingOrder.findMany({ where: { teamId }, select: { nonce: true } });
+  return rows.map(({ nonce }) => nonce);
 }
 
 interface FoundOrder {
@@ -115,23 +125,24 @@ export async function insertUsed(tx: Db, row: OrderRow, signature: Hex): Promise
   return made.count === 1;
 }
 
-/** The orders that list this owner's passkeys: how many there are, and those after the first `known`. */
-export async function passkeyLists(
-  db: Db,
-  { address, chainId }: Identity,
-  known: number,
-): Promise<{ count: number; next: StoredOrder[] }> {
-  const where = {
-    owner: { address, chainId: BigInt(chainId) },
-    kind: "Passkeys",
-    usedAt: { not: null },
+/** The orders that list an owner's passkeys, or a team's members: how many there are, and those after the first `known`. */
+const signedLists =
+  (kind: "Passkeys" | "Members") =>
+  (db: Db): ListsOf =>
+  async ({ address, chainId }, known) => {
+    const where = {
+      owner: { address, chainId: BigInt(chainId) },
+      kind,
+      usedAt: { not: null },
+    };
+    const [count, rows] = await Promise.all([
+      db.ownerOrder.count({ where }),
+      db.ownerOrder.findMany({ where, orderBy: { usedAt: "asc" }, skip: known }),
+    ]);
+    return { count: Math.max(count, known + rows.length), next: rows.map(storedOf) };
   };
-  const [count, rows] = await Promise.all([
-    db.ownerOrder.count({ where }),
-    db.ownerOrder.findMany({ where, orderBy: { usedAt: "asc" }, skip: known }),
-  ]);
-  return { count: Math.max(count, known + rows.length), next: rows.map(storedOf) };
-}
+export const passkeyLists = signedLists("Passkeys");
+export const memberLists = signedLists("Members");
 
 const storedOf = (row: {
   document: unknown;

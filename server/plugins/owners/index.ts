@@ -4,10 +4,11 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { getAddress, type Address } from "viem";
 import { parseAddress } from "../../core/foreign-text.ts";
 import type { FastifyRequest } from "fastify";
+import { actorOf } from "../auth/index.ts";
 import { listSessions, revokeSession } from "../auth/sessions.ts";
 import { noteAudit } from "../audit/store.ts";
 import { issueNonce, signIn, type Caller } from "./sign-in.ts";
-import { signsWith, stoppedOf, viewStopped } from "./store.ts";
+import { signsWith, stoppedOf, teamsOf, viewStopped } from "./store.ts";
 import { readPage, toPage } from "../../core/paging.ts";
 import { ApiError } from "../../errors.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
@@ -102,8 +103,14 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async ({ owner }) => {
-      const stopped = await stoppedOf(app.prisma, owner.id);
+      const [stopped, teams] = await Promise.all([
+        stoppedOf(app.prisma, owner.id),
+        owner.second ? [] : teamsOf(app.prisma, owner.member ?? owner),
+      ]);
+      const { member } = owner;
       return {
+        teams,
+        member: member && { address: getAddress(member.address), role: member.role },
         address: getAddress(owner.address),
         signsWith: signsWith(owner.chainId),
         signedInWith: owner.passkeyId === null ? ("wallet" as const) : ("passkey" as const),
@@ -119,7 +126,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/auth/logout",
     {
-      config: { auth: "owner", second: true },
+      config: { auth: "owner", second: true, team: "viewer" },
       schema: {
         tags,
         operationId: "signOut",
@@ -163,7 +170,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.delete(
     "/api/auth/sessions/:id",
     {
-      config: { auth: "owner", second: true },
+      config: { auth: "owner", second: true, team: false },
       schema: {
         tags,
         operationId: "endSession",
@@ -204,12 +211,14 @@ function readOwner(text: string | undefined): Address | undefined {
 /** False if the owner has no such active session. */
 async function endSession(request: FastifyRequest, sessionId: string): Promise<boolean> {
   const { owner, server } = request;
+  // A session is its person's, also while that person acts for a team.
+  const ownerId = owner.member?.ownerId ?? owner.id;
   return server.prisma.$transaction(async (tx) => {
-    if (!(await revokeSession(tx, owner.id, sessionId))) return false;
+    if (!(await revokeSession(tx, ownerId, sessionId))) return false;
     await noteAudit(tx, {
-      ownerId: owner.id,
+      ownerId,
       agentId: null,
-      actor: (owner.second ?? owner).address,
+      actor: actorOf(owner),
       action: sessionId === owner.sessionId ? "session.ended" : "session.revoked",
       before: null,
       after: { sessionId },

@@ -2,6 +2,7 @@ import { getAddress, type Address } from "viem";
 import { newId } from "../../core/ids.ts";
 import type { SecondWalletOrder } from "../../core/orders.ts";
 import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
+import { TEAMS_CHAIN, type Role } from "../../core/teams.ts";
 import { databaseNow, secondsAfter, type Db } from "../../infra/db/prisma.ts";
 import { ApiError } from "../../errors.ts";
 
@@ -20,7 +21,8 @@ export async function ensureOwner(db: Db, address: Address, contractOn = 0): Pro
 }
 
 /** What an owner's account is. */
-export function signsWith(chainId: number): "wallet" | "contract" | "passkeys" {
+export function signsWith(chainId: number): "wallet" | "contract" | "passkeys" | "team" {
+  if (chainId === TEAMS_CHAIN) return "team";
   if (chainId === PASSKEYS_CHAIN) return "passkeys";
   return chainId === 0 ? "wallet" : "contract";
 }
@@ -79,6 +81,23 @@ export async function ownerSecondedBy(
       return { id, address: ownerAddress };
   }
   return undefined;
+}
+
+/** The teams of a person, by name. */
+export async function teamsOf(
+  db: Db,
+  { address, chainId }: { address: string; chainId: number },
+): Promise<{ owner: Address; name: string; role: Role }[]> {
+  const rows = await db.teamMember.findMany({
+    where: { address, chainId: BigInt(chainId) },
+    select: { role: true, team: { select: { address: true, teamName: true } } },
+    orderBy: [{ team: { teamName: "asc" } }, { teamId: "asc" }],
+  });
+  return rows.map(({ role, team }) => ({
+    owner: getAddress(team.address),
+    name: team.teamName ?? "",
+    role: role as Role,
+  }));
 }
 
 /** Stores a new sign-in nonce, and deletes some expired ones. */

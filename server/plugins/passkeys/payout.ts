@@ -2,7 +2,7 @@
 import { getAddress, zeroAddress, type Address } from "viem";
 import type { Static } from "typebox";
 import type { PayoutAddressOrder } from "../../core/orders.ts";
-import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
+import { hasNoWallet } from "../../core/teams.ts";
 import { payoutAt, type Payout } from "../../core/payout.ts";
 import { ApiError } from "../../errors.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
@@ -63,7 +63,7 @@ const payoutDraft = (
 });
 
 export function assertHasPayout({ chainId }: Pick<RequestOwner, "chainId">): void {
-  if (chainId === PASSKEYS_CHAIN) return;
+  if (hasNoWallet(chainId)) return;
   throw new ApiError("conflict", {
     detail: "You have a wallet: withdrawals go there, or to the address that it signs.",
   });

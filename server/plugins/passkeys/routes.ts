@@ -68,6 +68,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     {
       config: {
         auth: "owner",
+        team: false,
         errors: [
           "invalid_signature",
           "passkeys_not_available",
@@ -93,7 +94,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.put(
     "/api/passkeys",
     {
-      config: { auth: "owner", errors: ["not_found"] },
+      config: { auth: "owner", team: false, errors: ["not_found"] },
       schema: {
         tags,
         operationId: "signPasskeys",

@@ -48,7 +48,7 @@ export async function deleteOldOffers(tx: Db, ownerId: string): Promise<void> {
 export const lastVersion = (
   db: Db,
   ownerId: string,
-  kind: "Passkeys" | "PayoutAddress",
+  kind: "Passkeys" | "PayoutAddress" | "Members",
 ): Promise<number> => db.ownerOrder.count({ where: { ownerId, kind, usedAt: { not: null } } });
 
 export const setStatus = (

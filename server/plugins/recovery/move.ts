@@ -9,6 +9,7 @@ import { entriesOf } from "../agents/payees-store.ts";
 import { rulesInForce, sealedRules } from "../agents/rules.ts";
 import { findAgent, updateAgent } from "../agents/store.ts";
 import { noteAudit } from "../audit/store.ts";
+import { actorOf } from "../auth/index.ts";
 import { revokeConnectionsOf } from "../auth/connections.ts";
 import { revokeSecondSessions } from "../auth/sessions.ts";
 import type { Custody } from "../custody/custody.ts";
@@ -107,7 +108,7 @@ async function endConnections(
     await noteAudit(tx, {
       ownerId: owner.id,
       agentId,
-      actor: owner.address,
+      actor: actorOf(owner),
       action: "connection.revoked",
       before: { id, label },
       after: { by: "move to the second wallet" },
@@ -131,7 +132,7 @@ async function noteMove(
   const { address: signer } = owner;
   const note = {
     agentId: null,
-    actor: signer,
+    actor: actorOf(owner),
     before: { owner: getAddress(signer) },
     after: { owner: getAddress(second.address), agents: agentIds },
     requestId,

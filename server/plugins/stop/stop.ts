@@ -5,6 +5,7 @@ import type { Db } from "../../infra/db/prisma.ts";
 import type { ResumeBody } from "../../schemas/owners.ts";
 import { useOrderOrRequest, type OwnerCall } from "../agents/change.ts";
 import { noteAudit } from "../audit/store.ts";
+import { actorOf } from "../auth/index.ts";
 import { lockOwner, stoppedOf, type Stopped } from "../owners/store.ts";
 import type { Draft } from "../orders/orders.ts";
 
@@ -12,7 +13,7 @@ import type { Draft } from "../orders/orders.ts";
 const STOP_MS = 30_000;
 
 /** The wallet that signed in: the owner's, or the recovery wallet. */
-const signerOf = ({ owner }: OwnerCall): Address => (owner.second ?? owner).address;
+const signerOf = ({ owner }: OwnerCall): Address => actorOf(owner);
 
 /** In one transaction: when this returns, no payment of this owner is reserved any more. */
 export async function stopAll(call: OwnerCall): Promise<Stopped> {

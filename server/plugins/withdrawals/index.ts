@@ -1,6 +1,7 @@
 import fp from "fastify-plugin";
-import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
+import { hasNoWallet } from "../../core/teams.ts";
 import { assertCountsOn } from "../orders/orders.ts";
+import { endWaiting } from "../orders/waiting.ts";
 import { payoutOf } from "../passkeys/payout.ts";
 import { databaseSeconds, reserveWithdrawal } from "./store.ts";
 import { Withdrawals, type WithdrawalContext } from "./withdraw.ts";
@@ -41,12 +42,12 @@ export default fp(
         networks: app.chains.all.map(({ network }) => network),
         networkOf: (chainId) => app.networkOf(Number(chainId)),
         homeOf: async (owner) =>
-          owner.chainId === PASSKEYS_CHAIN
-            ? (await payoutOf(app.prisma, owner))?.address
-            : owner.address,
+          hasNoWallet(owner.chainId) ? (await payoutOf(app.prisma, owner))?.address : owner.address,
         countSignature: (owner, { hash: digest, signature }) =>
           assertCountsOn(app.prisma, owner, { digest, signature, isAgain: true }),
-        verifySignature: (owner, signed) => app.ownerSignatures.isSigned(owner, signed),
+        checkSignature: (signer, signed) => app.ownerSignatures.check(signer, signed),
+        wait: (owner, signed) => app.ownerOrders.wait(owner, signed),
+        endWaiting: (nonce) => endWaiting(app.prisma, nonce),
       }),
     );
     await app.register(routes);
@@ -56,6 +57,7 @@ export default fp(
 
 /** Error codes of executing an order. */
 const EXECUTING = [
+  "signatures_missing",
   "invalid_signature",
   "insufficient_funds",
   "second_wallet_only_tightens",

@@ -1,10 +1,11 @@
 /** The withdrawal order that an owner signs, and its wire format. */
 import { getAddress, type Address, type Hex } from "viem";
 import { type Form, orderDigest, typedDataOf } from "../../core/orders.ts";
-import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
+import { hasNoWallet, TEAMS_CHAIN } from "../../core/teams.ts";
 import { ApiError } from "../../errors.ts";
 import { parseAtomic } from "../../core/money.ts";
 import type { Proof } from "../audit/verify.ts";
+import type { OrderOwner } from "../orders/orders.ts";
 import type { WithdrawalOrder } from "../../schemas/withdrawals.ts";
 
 export interface Order {
@@ -64,11 +65,18 @@ export interface Taker {
   address: Address;
   chainId: number;
   second: { address: Address; chainId: number } | null;
+  /** The member who acts for a team. */
+  member: (OrderOwner["member"] & object) | null;
+}
+
+export interface Signer {
+  address: Address;
+  chainId: number;
+  member?: Taker["member"];
 }
 
 /** The wallet that must have signed the order: the one that signed in. */
-export const signerOf = (owner: Taker): { address: Address; chainId: number } =>
-  owner.second ?? owner;
+export const signerOf = (owner: Taker): Signer => owner.second ?? owner;
 
 /**
  * A recovery wallet and a passkey withdraw only to the owner's own address: the wallet, or for an owner without one the payout
@@ -81,11 +89,13 @@ export function assertMayTake(
 ): void {
   if (home === undefined) throw new ApiError("payout_address_missing");
   if (to.toLowerCase() === home) return;
-  const only = `only to the owner's ${chainId === PASSKEYS_CHAIN ? "payout " : ""}address: ${getAddress(home)}.`;
+  const only = `only to the owner's ${hasNoWallet(chainId) ? "payout " : ""}address: ${getAddress(home)}.`;
   if (second !== null)
     throw new ApiError("second_wallet_only_tightens", {
       detail: `The recovery wallet can withdraw ${only}`,
     });
-  if (chainId === PASSKEYS_CHAIN || isByPasskey)
-    throw new ApiError("payout_address_only", { detail: `A passkey can withdraw ${only}` });
+  if (hasNoWallet(chainId) || isByPasskey)
+    throw new ApiError("payout_address_only", {
+      detail: `A ${chainId === TEAMS_CHAIN ? "team" : "passkey"} can withdraw ${only}`,
+    });
 }

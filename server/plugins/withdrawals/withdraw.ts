@@ -6,7 +6,7 @@
  */
 import { randomBytes } from "node:crypto";
 import { getAddress, type Address, type Hex } from "viem";
-import { isPasskeySignature, PASSKEYS_CHAIN } from "../../core/passkeys.ts";
+import { isPasskeySignature } from "../../core/passkeys.ts";
 import { ApiError } from "../../errors.ts";
 import type { WithdrawalRequest, WithdrawalReservation } from "./store.ts";
 import type { ExecuteWithdrawal, PrepareWithdrawal } from "../../schemas/withdrawals.ts";
@@ -29,13 +29,7 @@ import {
 } from "../payments/steps.ts";
 import { gasExhausted } from "../settlement/gas-store.ts";
 import type { Settlement } from "../settlement/types.ts";
-import {
-  type Form,
-  FORMS,
-  MAX_ORDER_SECONDS,
-  REQUESTED_FORM,
-  typedDataOf,
-} from "../../core/orders.ts";
+import { type Form, FORMS, REQUESTED_FORM, typedDataOf } from "../../core/orders.ts";
 import {
   assertMayTake,
   orderHash,
@@ -43,10 +37,13 @@ import {
   orderProof,
   readOrder,
   signerOf,
+  type Signer,
   type Order,
   type Taker,
 } from "./order.ts";
-import { orderNotSigned } from "../orders/orders.ts";
+import { orderNotSigned, orderSeconds, type SignedOrder } from "../orders/orders.ts";
+import type { Checked } from "../orders/signatures.ts";
+import { hasNoWallet } from "../../core/teams.ts";
 
 interface WithdrawalsDeps {
   calls: Calls;
@@ -65,10 +62,10 @@ interface WithdrawalsDeps {
   /** The configured networks, in their order. */
   networks: readonly NetworkFacts[];
   /** A smart account's signature is verified on its own chain, whatever network the order is for. */
-  verifySignature(
-    owner: { address: Address; chainId: number },
-    signed: { hash: Hex; signature: Hex },
-  ): Promise<"valid" | "invalid" | "unavailable">;
+  checkSignature(signer: Signer, signed: { hash: Hex; signature: Hex }): Promise<Checked>;
+  /** Keeps the request of a team until enough members have signed. Returns the answer. */
+  wait(owner: WithdrawalContext["owner"], signed: SignedOrder): Promise<ApiError>;
+  endWaiting(nonce: Hex): Promise<void>;
   /** Throws if a passkey signed and counted back. */
   countSignature(owner: { id: string }, signed: { hash: Hex; signature: Hex }): Promise<void>;
   /** The owner's own address; undefined for an owner without a wallet who has not named one. */
@@ -122,7 +119,7 @@ export class Withdrawals {
       asset: network.usdc.address,
       amountAtomic,
       nonce: `0x${randomBytes(32).toString("hex")}`,
-      deadlineSeconds: (await this.#deps.now()) + BigInt(MAX_ORDER_SECONDS),
+      deadlineSeconds: (await this.#deps.now()) + BigInt(orderSeconds(request.owner)),
     });
     return {
       order,
@@ -158,14 +155,14 @@ export class Withdrawals {
       const to = payment.counterparty ?? context.owner.address;
       paid = { paymentId, to, amountAtomic, network: this.#deps.networkOf(payment.chainId) };
     } else {
-      const { order, network, form } = await this.#checkOrder(context, body);
-      const signature = body.signature as Hex;
+      const { order, network, form, signature } = await this.#checkOrder(context, body);
       const reserved = await this.#reserve(
         { ...context, network },
         { order, form, signature, idempotency },
       );
       if (reserved.kind !== "reserved")
         return call.notReserved(reserved) ?? this.execute(context, body, idempotency);
+      if (context.owner.member) await this.#deps.endWaiting(order.nonce);
       const authorization = await steps.sign(reserved, call);
       await steps.accept(reserved, { kind: "withdrawal", relay: true, authorization });
       const { paymentId } = reserved;
@@ -181,12 +178,12 @@ export class Withdrawals {
   async #checkOrder(
     context: WithdrawalContext,
     body: ExecuteWithdrawal,
-  ): Promise<{ order: Order; network: NetworkFacts; form: Form }> {
+  ): Promise<{ order: Order; network: NetworkFacts; form: Form; signature: Hex }> {
     const { agent } = context;
     const order = readOrder(body.order);
     if (!order) throw refuseField("validation_failed", "body.order", "has a number out of range");
-    const signature = body.signature as Hex;
-    const { network, form } = await this.#signedFor(context, order, signature);
+    const found = await this.#signedFor(context, order, body.signature as Hex);
+    const { network, form, signature, missing } = found;
     const home = await this.#deps.homeOf(context.owner);
     assertMayTake(context.owner, order.to, { home, isByPasskey: isPasskeySignature(signature) });
     const hash = orderHash(order, network.chainId, form);
@@ -197,15 +194,25 @@ export class Withdrawals {
       throw orderNotSigned("The order is for a different token.");
     const now = await this.#deps.now();
     if (order.deadlineSeconds <= now) throw new ApiError("signature_expired");
-    if (order.deadlineSeconds > now + BigInt(MAX_ORDER_SECONDS))
-      throw refuseField("validation_failed", "body.order.deadline", "is more than 15 minutes away");
+    const seconds = orderSeconds(context.owner);
+    if (order.deadlineSeconds > now + BigInt(seconds))
+      throw refuseField(
+        "validation_failed",
+        "body.order.deadline",
+        `is more than ${seconds / 60} minutes away`,
+      );
     if (order.amountAtomic === 0n)
       throw refuseField("invalid_amount", "body.order.amount", "must be greater than zero");
     readPayee(order.to, "body.order.to", {
       walletAddress: agent.walletAddress,
       asset: network.usdc.address,
     });
-    return { order, network, form };
+    if (missing) {
+      const { chainId } = network;
+      const signed = { kind: "Withdraw" as const, order: orderOnWire(order), digest: hash };
+      throw await this.#deps.wait(context.owner, { ...signed, chainId, form, signature, missing });
+    }
+    return { order, network, form, signature };
   }
 
   /** Finds the network of the order by its signature: the signed domain contains the chain id. */
@@ -213,7 +220,7 @@ export class Withdrawals {
     context: WithdrawalContext,
     order: Order,
     signature: Hex,
-  ): Promise<{ network: NetworkFacts; form: Form }> {
+  ): Promise<{ network: NetworkFacts; form: Form } & Omit<Checked, "verdict">> {
     const { agent } = context;
     const signer = signerOf(context.owner);
     // Several networks may have USDC at the same address; the agent's own network is tried first.
@@ -225,8 +232,11 @@ export class Withdrawals {
     for (const network of [...own, ...others])
       for (const form of FORMS) {
         const hash = orderHash(order, network.chainId, form);
-        const verdict = await this.#deps.verifySignature(signer, { hash, signature });
-        if (verdict === "valid") return { network, form };
+        const { verdict, ...checked } = await this.#deps.checkSignature(signer, {
+          hash,
+          signature,
+        });
+        if (verdict === "valid") return { network, form, ...checked };
         isUnavailable ||= verdict === "unavailable";
       }
     if (isUnavailable)
@@ -375,7 +385,7 @@ function insufficient(context: OnNetwork, required: bigint, available: bigint): 
  * payee.
  */
 function assertOwnerIsThere({ owner, network }: OnNetwork): void {
-  if ([0, PASSKEYS_CHAIN, network.chainId].includes(owner.chainId)) return;
+  if (hasNoWallet(owner.chainId) || [0, network.chainId].includes(owner.chainId)) return;
   throw refuseField(
     "validation_failed",
     "body.to",
