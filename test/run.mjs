@@ -47,8 +47,8 @@ const FILE_LIMIT_SECONDS = Number(process.env.FILE_LIMIT_SECONDS ?? 300);
 
 const bin = (name) => join(ROOT, "node_modules", ".bin", name);
 const running = new Set();
-/** @type {{passed: number, failed: number, skipped: string[]}} */
-const totals = { passed: 0, failed: 0, skipped: [] };
+/** @type {{passed: number, failed: number, skipped: string[], parts: [string, number][]}} */
+const totals = { passed: 0, failed: 0, skipped: [], parts: [] };
 const seconds = new Map();
 const started = performance.now();
 const interrupted = new AbortController();
@@ -234,9 +234,14 @@ async function timed(name, work) {
 
 function printTimes() {
   if (seconds.size < 3) return;
-  console.log("\nseconds, longest first:");
-  for (const [name, took] of [...seconds].sort(([, a], [, b]) => b - a))
-    console.log(`${took.toFixed(1).padStart(7)}  ${name}`);
+  printLongest("seconds, longest first:", [...seconds]);
+  printLongest("seconds of the 40 longest tests:", totals.parts, 40);
   const wall = (performance.now() - started) / 1000;
   console.log(`${wall.toFixed(1).padStart(7)}  in all, ${JOBS} processes at a time`);
+}
+
+function printLongest(title, entries, count = entries.length) {
+  console.log(`\n${title}`);
+  for (const [name, took] of entries.toSorted(([, a], [, b]) => b - a).slice(0, count))
+    console.log(`${took.toFixed(1).padStart(7)}  ${name}`);
 }

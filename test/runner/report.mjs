@@ -17,7 +17,7 @@ const SHOWN = [
 
 /**
  * @param {import("node:stream").Readable} stream
- * @param {{passed: number, failed: number, skipped: string[]}} totals of the run, added to
+ * @param {{passed: number, failed: number, skipped: string[], parts: [string, number][]}} totals of the run, added to
  * @param {(file: string, isOk: boolean, seconds: number) => void} ended a file did
  * @returns {Promise<number>} how many failed in this process
  */
@@ -46,6 +46,11 @@ export function reportTap(stream, totals, ended) {
     if (before) ended(name, ok && before.ok, before.time / 1000);
     else half.set(name, { ok, time: time ?? 0 });
   });
+  parser.on("child", (file) =>
+    file.on("assert", ({ name, time }) =>
+      totals.parts.push([`${file.name}: ${name}`, (time ?? 0) / 1000]),
+    ),
+  );
   return new Promise((resolve) => {
     parser.on("complete", () => resolve(failed));
     stream.pipe(parser);
