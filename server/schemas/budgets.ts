@@ -60,6 +60,9 @@ export const ChangeBudgetBody = Strict(
   {
     name: Type.Optional(Name),
     ...wantedLimits,
+    agents: Type.Optional(
+      Described(AgentIds(1_000), "All agents that it is to have, in place of the next two"),
+    ),
     addAgents: Type.Optional(AgentIds(1_000)),
     removeAgents: Type.Optional(AgentIds(100)),
     authorization: BudgetAuthorization,
@@ -78,7 +81,8 @@ export const Budget = Type.Object({
   name: Type.String(),
   ...limits,
   version: Type.Integer({ description: "One more with each change; an order names the next one" }),
-  agents: Type.Integer({ description: "How many agents are in it" }),
+  agents: Described(AgentIds(1_000), "The ids of the agents in it, at most 1,000 of them"),
+  agentCount: Type.Integer({ description: "How many agents are in it" }),
   windows: Type.Array(
     Type.Object({
       window: Type.String({ examples: ["24h"] }),

@@ -21,7 +21,7 @@ const { app, chain } = ctx;
 const PAYEE = privateKeyToAccount(generatePrivateKey()).address;
 
 type Who = Pick<SignedInOwner, "headers">;
-type Method = "GET" | "POST" | "PATCH";
+type Method = "GET" | "POST" | "PATCH" | "DELETE";
 const call = (who: Who, method: Method, url: string, body?: unknown) =>
   callApi(app, who, method, url, body);
 const codeOf = (answer: { json: () => unknown }) => (answer.json() as { code?: string }).code;
@@ -49,7 +49,7 @@ t.test("agents share a budget beside their own limits", async (t) => {
   const owner = await signIn(ctx);
   const [one, two] = [await funded(owner), await funded(owner)];
   const budget = await create(t, owner, { dailyLimit: "3", agents: [one.id, two.id] });
-  t.match(budget, { agents: 2, windows: [{ window: "24h", used: "0", available: "3" }] });
+  t.match(budget, { agentCount: 2, windows: [{ window: "24h", used: "0", available: "3" }] });
   t.equal((await spend(one, "2")).statusCode, 200);
   const refused = await spend(two, "1.5");
   t.equal(refused.statusCode, 403);
@@ -109,7 +109,7 @@ t.test("agents share a budget beside their own limits", async (t) => {
     const archived = await call(owner, "POST", `/api/agents/${empty.id}/archive`);
     t.equal(archived.statusCode, 200, archived.body);
     const after = (await call(owner, "GET", `/api/budgets/${budget.id}`)).json<Budget>();
-    t.match(after, { agents: 2, windows: [{ used: "4" }] });
+    t.match(after, { agentCount: 2, windows: [{ used: "4" }] });
   });
 });
 
@@ -126,35 +126,49 @@ t.test("what tightens needs no signature, what loosens does", async (t) => {
   ];
   for (const body of tighter)
     t.equal((await call(owner, "PATCH", url, body)).statusCode, 200, JSON.stringify(body));
-  const looser: [string, object][] = [
-    [url, { dailyLimit: "9.000001" }],
-    [url, { weeklyLimit: null }],
-    [url, { removeAgents: [agent.id] }],
-    [url, { dailyLimit: "1", weeklyLimit: "21" }],
-    [`${url}/archive`, {}],
+  const looser: [Method, object][] = [
+    ["PATCH", { dailyLimit: "9.000001" }],
+    ["PATCH", { weeklyLimit: null }],
+    ["PATCH", { removeAgents: [agent.id] }],
+    ["PATCH", { agents: [other.id] }],
+    ["PATCH", { dailyLimit: "1", weeklyLimit: "21" }],
+    ["DELETE", {}],
   ];
-  for (const [path, body] of looser) {
-    const method = path === url ? "PATCH" : "POST";
-    const answer = await call(owner, method, path, body);
+  for (const [method, body] of looser) {
+    const answer = await call(owner, method, url, body);
     t.equal(codeOf(answer), "owner_signature_required", JSON.stringify(body));
   }
   t.match((await call(owner, "GET", url)).json(), {
     dailyLimit: "9",
     weeklyLimit: "20",
-    agents: 2,
+    agents: [agent.id, other.id].toSorted(),
+    agentCount: 2,
     version: 5,
     name: "Research",
   });
 
+  await t.test("the whole list of agents, in place of what is added and removed", async (t) => {
+    const both = { agents: [agent.id], addAgents: [other.id] };
+    t.equal(codeOf(await call(owner, "PATCH", url, both)), "validation_failed");
+    const more = await createAgent(ctx, owner);
+    const third = { agents: [agent.id, other.id, more.id] };
+    const added = await call(owner, "PATCH", url, third);
+    t.match(added.json(), { agents: third.agents.toSorted(), agentCount: 3 }, added.body);
+    const fewer = { agents: [agent.id, other.id] };
+    t.match((await call(owner, "PATCH", url, fewer)).json(), { order: { agentsOut: more.id } });
+    const left = await asOwner(app, owner, { method: "PATCH", url, body: fewer });
+    t.match(left.json(), { agentCount: 2, version: 7 }, left.body);
+  });
+
   await t.test("an order for an older version is refused, and none works twice", async (t) => {
     const asked = (await call(owner, "PATCH", url, { dailyLimit: "12" })).json<ToSign>();
-    t.match(asked.order, { version: "6", dailyLimit: "12000000", agentsOut: "", status: "active" });
+    t.match(asked.order, { version: "8", dailyLimit: "12000000", agentsOut: "", status: "active" });
     const signature = await owner.account.signTypedData(asked.typedData);
     const authorization = { order: asked.order, signature };
     await call(owner, "PATCH", url, { dailyLimit: "8" });
     const late = await call(owner, "PATCH", url, { dailyLimit: "12", authorization });
     t.equal(late.statusCode, 409);
-    t.match(late.json(), { code: "policy_changed", order: { version: "7" } });
+    t.match(late.json(), { code: "policy_changed", order: { version: "9" } });
     const newer = late.json<{ order: Orders["Budget"] }>().order;
     const chainId = ctx.config.networks[0].chainId;
     const inTexts = typedDataOf("Budget", newer, chainId, "readable");
@@ -201,9 +215,9 @@ t.test("what tightens needs no signature, what loosens does", async (t) => {
   });
 
   await t.test("archived, it limits nobody and cannot be changed", async (t) => {
-    const archived = await asOwner(app, owner, { method: "POST", url: `${url}/archive`, body: {} });
+    const archived = await asOwner(app, owner, { method: "DELETE", url, body: {} });
     t.equal(archived.statusCode, 200, archived.body);
-    t.match(archived.json(), { agents: 0, archivedAt: String });
+    t.match(archived.json(), { agents: [], agentCount: 0, archivedAt: String });
     t.equal(codeOf(await call(owner, "PATCH", url, { dailyLimit: "1" })), "conflict");
     const { items } = (await call(owner, "GET", "/api/budgets")).json<{ items: Budget[] }>();
     t.notOk(items.some((one) => one.id === id));
@@ -220,7 +234,7 @@ t.test("another owner's budget or agent is not found", async (t) => {
     ["GET", `/api/budgets/${budget.id}/agents`, undefined],
     ["PATCH", `/api/budgets/${budget.id}`, { dailyLimit: "0" }],
     ["PATCH", `/api/budgets/${budget.id}`, { addAgents: [own.id] }],
-    ["POST", `/api/budgets/${budget.id}/archive`, {}],
+    ["DELETE", `/api/budgets/${budget.id}`, {}],
     ["PATCH", `/api/budgets/${ofThief.id}`, { addAgents: [agent.id] }],
     ["PATCH", `/api/budgets/${ofThief.id}`, { removeAgents: [agent.id] }],
     ["POST", "/api/budgets", { name: "x", dailyLimit: "0", agents: [agent.id] }],
@@ -240,7 +254,11 @@ t.test("budgets move to the recovery wallet with their agents", async (t) => {
   t.equal(moved.statusCode, 200, moved.body);
   const heir = await signIn(ctx, wallet);
   const url = `/api/budgets/${id}`;
-  t.match((await call(heir, "GET", url)).json(), { agents: 1, dailyLimit: "2" });
+  t.match((await call(heir, "GET", url)).json(), {
+    agents: [agent.id],
+    agentCount: 1,
+    dailyLimit: "2",
+  });
   t.equal((await call(owner, "GET", url)).statusCode, 404);
   t.equal((await call(heir, "PATCH", url, { dailyLimit: "1" })).statusCode, 200);
   const raise = { method: "PATCH", url, body: { dailyLimit: "3" } } as const;

@@ -79,7 +79,7 @@ async function history() {
   await done("PATCH", budgetUrl, { dailyLimit: "15", weeklyLimit: "50", removeAgents: [agent.id] });
   await done("PATCH", budgetUrl, { weeklyLimit: "40" });
   await done("POST", "/api/budgets", { name: "Other", monthlyLimit: "7" });
-  await done("POST", `${budgetUrl}/archive`, {});
+  await done("DELETE", budgetUrl, {});
   await done("PATCH", url, { status: "paused" });
   await done("PATCH", url, { status: "active" });
   await done("PATCH", url, { status: "paused" });

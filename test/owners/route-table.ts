@@ -122,7 +122,7 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /api/budgets/:id": OWNED("200"),
   "GET /api/budgets/:id/agents": OWNED("200"),
   "PATCH /api/budgets/:id": OWNED("200", { name: "Team" }),
-  "POST /api/budgets/:id/archive": OWNED("403 owner_signature_required", {}),
+  "DELETE /api/budgets/:id": OWNED("403 owner_signature_required", {}),
   "GET /api/recovery": OWNER("200"),
   "PUT /api/recovery/second": OWNER("403 owner_signature_required", { address: SHOP }),
   "POST /api/recovery/move": OWNER("409 conflict", {}),

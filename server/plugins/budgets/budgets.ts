@@ -40,6 +40,8 @@ import {
 
 const MAX_BUDGETS = 100;
 const MAX_OF_AGENT = 4;
+/** As many as one order can name. */
+const MAX_REMOVED = 100;
 /** Agents are locked one after the other, each behind a payment that is being decided. */
 const CHANGE_MS = 30_000;
 /** More agents than these are counted in the audit entry, not named. */
@@ -79,15 +81,11 @@ export async function changeBudget(
   id: string,
   body: ChangeBudgetBody,
 ): Promise<BudgetRow> {
-  const { addAgents = [], removeAgents = [], authorization } = body;
-  if (addAgents.some((agent) => removeAgents.includes(agent)))
-    throw refuseField(
-      "validation_failed",
-      "body.removeAgents",
-      "names an agent that is also added",
-    );
+  const { authorization } = body;
+  assertOneWay(body);
   const wantedLimits = readLimits(body);
   return change(call, { chainId, id, authorization }, async (tx, budget, permit) => {
+    const { addAgents, removeAgents } = await wantedAgents(tx, call.owner.id, id, body);
     const all = await membersToAdd(tx, call, addAgents, removeAgents);
     const isIn = ({ budgetIds }: LockedMember): boolean => budgetIds.includes(id);
     const removed = all.filter((agent) => removeAgents.includes(agent.id) && isIn(agent));
@@ -114,6 +112,39 @@ export async function changeBudget(
     });
     return changed;
   });
+}
+
+function assertOneWay({ agents, addAgents = [], removeAgents = [] }: ChangeBudgetBody): void {
+  if (agents && addAgents.length + removeAgents.length > 0)
+    throw refuseField(
+      "validation_failed",
+      "body.agents",
+      "is the whole list: send it without addAgents and removeAgents",
+    );
+  if (addAgents.some((agent) => removeAgents.includes(agent)))
+    throw refuseField(
+      "validation_failed",
+      "body.removeAgents",
+      "names an agent that is also added",
+    );
+}
+
+async function wantedAgents(
+  tx: Db,
+  ownerId: string,
+  id: string,
+  { agents, addAgents = [], removeAgents = [] }: ChangeBudgetBody,
+): Promise<{ addAgents: readonly string[]; removeAgents: readonly string[] }> {
+  if (!agents) return { addAgents, removeAgents };
+  const now = idsOf(await lockAllMembers(tx, ownerId, id));
+  const removed = now.filter((agent) => !agents.includes(agent));
+  if (removed.length > MAX_REMOVED)
+    throw refuseField(
+      "validation_failed",
+      "body.agents",
+      `takes out ${removed.length} agents: at most ${MAX_REMOVED} at a time`,
+    );
+  return { addAgents: agents.filter((agent) => !now.includes(agent)), removeAgents: removed };
 }
 
 /** Its agents leave it, so it limits none of them any more. */

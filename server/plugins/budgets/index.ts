@@ -19,7 +19,7 @@ import { budgetOnWire } from "../guardrails/explain.ts";
 import { readBudgetLimits } from "../guardrails/store.ts";
 import { acceptEmptyJson } from "../http/index.ts";
 import { archiveBudget, budgetNotFound, changeBudget, createBudget } from "./budgets.ts";
-import { countMembers, findBudget, listBudgets, listMembers, type BudgetRow } from "./store.ts";
+import { findBudget, listBudgets, listMembers, membersOf, type BudgetRow } from "./store.ts";
 
 export default fp(
   async (app) => {
@@ -36,7 +36,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
 
   async function view(ownerId: string, budgets: readonly BudgetRow[]): Promise<Budget[]> {
     const [members, limits] = await Promise.all([
-      countMembers(app.prisma, ownerId),
+      membersOf(app.prisma, ownerId),
       readBudgetLimits(
         app.pool,
         budgets.map(({ id }) => id),
@@ -47,7 +47,8 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       name: budget.name,
       ...limitsOnWire(budget),
       version: budget.version,
-      agents: members.get(budget.id) ?? 0,
+      agents: members.get(budget.id)?.agents ?? [],
+      agentCount: members.get(budget.id)?.count ?? 0,
       windows: limits
         .filter(({ id }) => id === budget.id)
         .map((limit) => ({ ...budgetOnWire(limit), used: formatAtomic(limit.usedAtomic) })),
@@ -158,8 +159,8 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
   );
 
-  app.post(
-    "/api/budgets/:id/archive",
+  app.delete(
+    "/api/budgets/:id",
     {
       config: { auth: "owner" },
       schema: {

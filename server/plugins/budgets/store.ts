@@ -153,13 +153,20 @@ export async function leaveBudget(
      WHERE id = ANY(${agentIds}::text[])`;
 }
 
-/** How many agents are in each budget of an owner. */
-export async function countMembers(db: Db, ownerId: string): Promise<Map<string, number>> {
+export interface Members {
+  count: number;
+  /** The first 1,000. */
+  agents: string[];
+}
+
+/** The agents in each budget of an owner. */
+export async function membersOf(db: Db, ownerId: string): Promise<Map<string, Members>> {
   // SQL: unnest, which Prisma does not have.
-  const rows = await db.$queryRaw<{ id: string; agents: number }[]>`
-    SELECT b.id, count(*)::int AS agents FROM agents a, unnest(a.budget_ids) AS b (id)
+  const rows = await db.$queryRaw<(Members & { id: string })[]>`
+    SELECT b.id, count(*)::int AS count, (array_agg(a.id ORDER BY a.id))[1:1000] AS agents
+      FROM agents a, unnest(a.budget_ids) AS b (id)
      WHERE a.owner_id = ${ownerId} GROUP BY b.id`;
-  return new Map(rows.map(({ id, agents }) => [id, agents]));
+  return new Map(rows.map(({ id, ...members }) => [id, members]));
 }
 
 export async function listMembers(db: Db, ownerId: string, budgetId: string, page: PageRequest) {

@@ -129,5 +129,6 @@ export const api = {
     json<T>("POST", path, { ...options, body }),
   put: <T>(path: string, body: unknown): Promise<T> => json<T>("PUT", path, { body }),
   patch: <T>(path: string, body: unknown): Promise<T> => json<T>("PATCH", path, { body }),
-  delete: <T>(path: string): Promise<T> => json<T>("DELETE", path),
+  delete: <T>(path: string, body?: unknown): Promise<T> =>
+    json<T>("DELETE", path, body === undefined ? {} : { body }),
 };

@@ -35,7 +35,7 @@ export function BudgetCard({ budget }: { budget: Budget }): ReactNode {
   return (
     <Section
       title={name}
-      hint={`${plural(budget.agents, "agent")} in this budget`}
+      hint={`${plural(budget.agentCount, "agent")} in this budget`}
       actions={
         <Group gap="xs">
           <Button size="xs" onClick={listing.open}>

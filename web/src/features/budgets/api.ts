@@ -72,7 +72,7 @@ export const archiveBudget = (budget: Budget, signing: Signing): Promise<Budget>
     title: `Archive ${budget.name}`,
     wanted: { ...asItIs(budget), status: "archived" },
     changes: [{ what: budget.name, before: "limits its agents", after: "archived" }],
-    send: (authorization) => api.post(`/api/budgets/${budget.id}/archive`, { ...authorization }),
+    send: (authorization) => api.delete(`/api/budgets/${budget.id}`, { ...authorization }),
   });
 
 type Wanted = Pick<WantedBudget, "name" | "limits" | "status" | "agentsOut">;
