@@ -28,6 +28,7 @@ import agents from "./plugins/agents/index.ts";
 import recovery from "./plugins/recovery/index.ts";
 import passkeys from "./plugins/passkeys/index.ts";
 import budgets from "./plugins/budgets/index.ts";
+import tasks from "./plugins/tasks/index.ts";
 import stop from "./plugins/stop/index.ts";
 import deniedPayees from "./plugins/denied-payees/index.ts";
 import approvals from "./plugins/approvals/index.ts";
@@ -92,6 +93,7 @@ const MODULES = [
   recovery,
   passkeys,
   budgets,
+  tasks,
   stop,
   deniedPayees,
   approvals,
