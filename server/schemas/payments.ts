@@ -195,7 +195,10 @@ export const Payment = Type.Object({
     "The payment channel: paid by a voucher, without a transaction. `amount` is what the signed ceiling grew by",
   ),
   memo: Nullable(Type.String()),
-  task: Nullable(Type.String(), "The task in which it counts; of a refusal, the one that was named"),
+  task: Nullable(
+    Type.String(),
+    "The task in which it counts; of a refusal, the one that was named",
+  ),
   createdAt: Timestamp,
   updatedAt: Timestamp,
   settledAt: Nullable(Timestamp),

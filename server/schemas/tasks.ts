@@ -1,6 +1,15 @@
 /** Wire types of tasks: budgets that an agent opens itself, out of its own limits. */
 import { Type, type Static } from "typebox";
-import { Amount, Described, Nullable, OneOf, Page, pageQuery, Strict, Timestamp } from "./common.ts";
+import {
+  Amount,
+  Described,
+  Nullable,
+  OneOf,
+  Page,
+  pageQuery,
+  Strict,
+  Timestamp,
+} from "./common.ts";
 
 /** Safe in a URL, a file's name and a spreadsheet. */
 export const TASK_ID = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$";
@@ -22,7 +31,9 @@ export const NewTaskBody = Strict(
       Nullable(Timestamp, "From then on it pays nothing; null: until it is closed"),
     ),
     name: Type.Optional(
-      Nullable(Type.String({ minLength: 1, maxLength: 60, pattern: "^[^\\u0000-\\u001f\\u007f]*\\S.*$" })),
+      Nullable(
+        Type.String({ minLength: 1, maxLength: 60, pattern: "^[^\\u0000-\\u001f\\u007f]*\\S.*$" }),
+      ),
     ),
   },
   { examples: [{ id: "report-2026-11", ceiling: "0.50" }] },

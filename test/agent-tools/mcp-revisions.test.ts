@@ -104,7 +104,7 @@ for (const [revision, connect] of [
   t.test(revision, async (t) => {
     const client = await connect();
     const { tools } = await client.listTools();
-    t.equal(tools.length, 9);
+    t.equal(tools.length, 12);
 
     sell("image/png", png());
     const image = await client.callTool({ name: "x402_fetch", arguments: fetching() });

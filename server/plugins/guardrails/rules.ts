@@ -409,10 +409,10 @@ const task = {
   codes: ["task_not_found", "task_ended", "task_ceiling_exceeded"],
   check(facts) {
     const { taskId, taskState, requested } = facts;
-    if (taskState === undefined) return null;
     const used = taskUsed(facts);
-    if (used === null)
+    if (taskState === "missing")
       return { refusal: "task_not_found", detail: `The agent has no task "${taskId}".` };
+    if (used === null) return null;
     if (taskState !== "open")
       return {
         refusal: "task_ended",
@@ -431,8 +431,7 @@ const task = {
   advise(facts) {
     const { limit, spent, reserved } = taskUsed(facts) ?? { limit: 0n, spent: 0n, reserved: 0n };
     // Something reserved may come back: when, nobody knows.
-    const mayFit =
-      facts.taskState === "open" && reserved > 0n && spent + facts.requested <= limit;
+    const mayFit = facts.taskState === "open" && reserved > 0n && spent + facts.requested <= limit;
     return {
       retryable: mayFit,
       ...(mayFit && {
@@ -441,10 +440,7 @@ const task = {
       extra: { nextReleaseAt: null, availableAt: null },
     };
   },
-} as const satisfies Rule<
-  TaskFacts,
-  "task_not_found" | "task_ended" | "task_ceiling_exceeded"
->;
+} as const satisfies Rule<TaskFacts, "task_not_found" | "task_ended" | "task_ceiling_exceeded">;
 
 interface PaymentsPerHourFacts extends Requested {
   hourlyLimit?: bigint;

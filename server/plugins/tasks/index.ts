@@ -33,8 +33,7 @@ export default fp(
         .slice(0, NEWEST)
         .map(taskOnWire)
         .map(({ id, left, endsAt }) => ({ id, left, endsAt }));
-      const open =
-        rows.length > NEWEST ? await countOpenTasks(app.prisma, agentId) : rows.length;
+      const open = rows.length > NEWEST ? await countOpenTasks(app.prisma, agentId) : rows.length;
       return { open, newest };
     });
     await app.register(routes);

@@ -24,7 +24,11 @@ export interface TaskRow extends Place {
 
 type Stored = Prisma.TaskGetPayload<object>;
 
-async function withReserved(db: Db, agentId: string, stored: readonly Stored[]): Promise<TaskRow[]> {
+async function withReserved(
+  db: Db,
+  agentId: string,
+  stored: readonly Stored[],
+): Promise<TaskRow[]> {
   if (stored.length === 0) return [];
   const [open, now] = await Promise.all([
     db.payment.groupBy({
