@@ -261,10 +261,11 @@ t.test("nothing is reserved once a close was answered", async (t) => {
       if (wasClosed) late.push(code ?? outcome);
     }
   };
-  const close = closeTask(prisma, agent.agentId, "job").then(() => {
+  const close = async (): Promise<void> => {
+    await closeTask(prisma, agent.agentId, "job");
     isClosed = true;
-  });
-  await Promise.all([spend(), spend(), spend(), close]);
+  };
+  await Promise.all([spend(), spend(), spend(), close()]);
   t.same(new Set(late), new Set(["task_ended"]));
 });
 

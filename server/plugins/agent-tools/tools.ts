@@ -216,9 +216,9 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     toCall: ({ id, cursor }) => ({
       method: "GET",
       url:
-        id === undefined
-          ? `/api/tasks${queryText({ state: "open", ...(cursor === undefined ? {} : { cursor }) })}`
-          : `/api/tasks/${encodeURIComponent(String(id))}`,
+        typeof id === "string"
+          ? `/api/tasks/${encodeURIComponent(id)}`
+          : `/api/tasks${queryText({ state: "open", ...(cursor === undefined ? {} : { cursor }) })}`,
     }),
   },
   {
