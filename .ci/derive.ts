@@ -17,6 +17,7 @@ import {
   SpendAnswer,
   SpendRequest,
 } from "../server/schemas/payments.ts";
+import { NewTaskBody, Task } from "../server/schemas/tasks.ts";
 import { X402FetchAnswer, X402FetchRequest } from "../server/schemas/x402-fetch.ts";
 import { REFERENCE_PAGES } from "./reference-pages.ts";
 
@@ -38,6 +39,8 @@ const NAMED: Record<string, object> = {
   ListingSummary,
   Approval: AgentApproval,
   ApprovalRequired,
+  Task,
+  TaskRequest: NewTaskBody,
 };
 
 interface Schema {
@@ -178,6 +181,11 @@ ${types.classes.join("\n\n")}
 
 class PaymentPage(TypedDict):
     items: List[PaymentSummary]
+    nextCursor: Optional[str]
+
+
+class TaskPage(TypedDict):
+    items: List[Task]
     nextCursor: Optional[str]
 
 

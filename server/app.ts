@@ -29,6 +29,7 @@ import recovery from "./plugins/recovery/index.ts";
 import passkeys from "./plugins/passkeys/index.ts";
 import budgets from "./plugins/budgets/index.ts";
 import teams from "./plugins/teams/index.ts";
+import tasks from "./plugins/tasks/index.ts";
 import stop from "./plugins/stop/index.ts";
 import deniedPayees from "./plugins/denied-payees/index.ts";
 import approvals from "./plugins/approvals/index.ts";
@@ -94,6 +95,7 @@ const MODULES = [
   passkeys,
   budgets,
   teams,
+  tasks,
   stop,
   deniedPayees,
   approvals,

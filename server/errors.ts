@@ -252,6 +252,16 @@ export const ERRORS = {
     "Too many saved filters",
     "An owner may have 50 saved filters. Remove one first.",
   ),
+  task_exists: define(
+    409,
+    "The task exists with other terms",
+    "Open a task with another id, or use this one as it is.",
+  ),
+  too_many_tasks: define(
+    409,
+    "Too many open tasks",
+    "An agent may have 1,000 open tasks. Close one first.",
+  ),
   conflict: define(409, "Conflict", "The resource changed or exists already. Reload and retry."),
 
   request_timeout: define(

@@ -12,7 +12,8 @@ CREATE FUNCTION purser_first_refusal(
   p_channel_limit NUMERIC DEFAULT NULL, p_channel_delay NUMERIC DEFAULT NULL, p_channel_longest_delay NUMERIC DEFAULT NULL,
   p_payee_channel_held NUMERIC DEFAULT NULL, p_payee_channel_limit NUMERIC DEFAULT NULL,
   p_paused_by TEXT DEFAULT NULL, p_closed BOOLEAN DEFAULT NULL, p_denied BOOLEAN DEFAULT NULL,
-  p_budget_limit NUMERIC DEFAULT NULL, p_budget_used NUMERIC DEFAULT NULL
+  p_budget_limit NUMERIC DEFAULT NULL, p_budget_used NUMERIC DEFAULT NULL,
+  p_task_state TEXT DEFAULT NULL, p_task_ceiling NUMERIC DEFAULT NULL, p_task_used NUMERIC DEFAULT NULL
 ) RETURNS TEXT LANGUAGE sql IMMUTABLE AS $$
   SELECT CASE
     WHEN p_paused_by <> 'stop' THEN 'paused_by_rule'
@@ -39,6 +40,9 @@ CREATE FUNCTION purser_first_refusal(
     WHEN p_week_sum + p_requested > p_weekly THEN 'weekly_limit_exceeded'
     WHEN p_month_sum + p_requested > p_monthly THEN 'monthly_limit_exceeded'
     WHEN p_budget_used + p_requested > p_budget_limit THEN 'budget_exceeded'
+    WHEN p_task_state = 'missing' THEN 'task_not_found'
+    WHEN p_task_state <> 'open' THEN 'task_ended'
+    WHEN p_task_used + p_requested > p_task_ceiling THEN 'task_ceiling_exceeded'
     WHEN COALESCE(p_channel_deposit, p_requested) > p_balance - p_outstanding THEN 'insufficient_funds'
   END;
 $$;

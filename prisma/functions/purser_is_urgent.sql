@@ -3,6 +3,7 @@
 CREATE FUNCTION purser_is_urgent(n notifications) RETURNS BOOLEAN LANGUAGE sql STABLE AS $$
   SELECT CASE n.type
     WHEN 'agent.limit_reached' THEN (n.data ->> 'percent')::numeric >= 100
+    WHEN 'budget.limit_reached' THEN (n.data ->> 'percent')::numeric >= 100
     WHEN 'session.created' THEN purser_is_new_device(n.owner_id, n.subject_id, n.data)
     ELSE TRUE END;
 $$;

@@ -56,6 +56,9 @@ BEGIN
     PERFORM purser_notify_window_limit(w, TRUE) FROM spending_windows w
       WHERE w.agent_id = NEW.agent_id AND w.payee = ''
         AND w.hours = CASE NEW.denial_code WHEN 'weekly_limit_exceeded' THEN 168 ELSE 720 END;
+  ELSIF NEW.denial_code = 'budget_exceeded' THEN
+    PERFORM purser_notify_window_limit(w, TRUE) FROM spending_windows w
+      WHERE w.agent_id = NEW.policy->>'budgetId' AND w.payee = '' AND w.hours = (NEW.policy->>'budgetHours')::integer;
   END IF;
   v_is_corrected := NEW.status = 'voided' OR EXISTS (
     SELECT 1 FROM settlements s WHERE s.chain_id = NEW.chain_id AND s.id = NEW.id AND s.corrected_at IS NOT NULL);

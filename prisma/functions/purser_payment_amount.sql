@@ -13,6 +13,7 @@ BEGIN
   UPDATE payments SET amount = p_amount WHERE agent_id = p_agent_id AND id = p_payment_id;
   PERFORM purser_budget_change(p_agent_id, p_payment_id, p_amount, was.counted);
   IF was.counted THEN
+    UPDATE tasks k SET used = k.used + p_amount - was.amount WHERE k.agent_id = p_agent_id AND k.id = was.task_id;
     PERFORM purser_count_change(p_agent_id, was.created_at, was.counterparty, p_amount - was.amount, 0);
   END IF;
 END;

@@ -65,6 +65,9 @@ DECLARE
   v_budget_limit NUMERIC;
   v_budget_used NUMERIC;
   v_budget_facts JSONB;
+  -- The task that the call names. Null: it names none.
+  v_task tasks%ROWTYPE;
+  v_task_state TEXT;
 BEGIN
   SELECT * INTO ask FROM jsonb_to_record(p_request) AS j (
     agent_id TEXT, payment_id TEXT, api_key_id TEXT, kind TEXT, chain_id BIGINT, asset TEXT, payee TEXT, site TEXT,
@@ -72,7 +75,7 @@ BEGIN
     balance NUMERIC, balance_block BIGINT, request_id TEXT, memo TEXT, url TEXT, listing_id TEXT,
     requirement JSONB, route TEXT, key TEXT, body_hash BYTEA, joins BOOLEAN, heard TEXT, is_maximum BOOLEAN,
     call TEXT, dry_run BOOLEAN, head_time BIGINT, gas_hold NUMERIC,
-    gas_floor NUMERIC, channel JSONB, deposit_id TEXT, busy_seconds INTEGER);
+    gas_floor NUMERIC, channel JSONB, deposit_id TEXT, busy_seconds INTEGER, task TEXT);
   IF ask.dry_run THEN
     SELECT * INTO v_agent FROM agents a WHERE a.id = ask.agent_id;
   ELSE
@@ -182,6 +185,7 @@ BEGIN
                                           AND o.counterparty = ask.payee), 0) AS payee_day,
          COALESCE(sum(o.amount) FILTER (WHERE o.counted AND o.created_at > v_week.after_at), 0) AS week,
          COALESCE(sum(o.amount) FILTER (WHERE o.counted AND o.created_at > v_month.after_at), 0) AS month,
+         COALESCE(sum(o.amount) FILTER (WHERE o.counted AND o.task_id = ask.task), 0) AS task,
          purser_outstanding(ask.agent_id, ask.chain_id, ask.balance_block) AS wallet,
          -- Of the owner's denied payees. purser_deny_payee takes the agent's lock, so it is before or after this.
          (SELECT d.entry FROM purser_denied(v_agent.owner_id, ask.payee, ask.site) d) AS denied
@@ -254,6 +258,16 @@ BEGIN
     SELECT b.windows, b.most, b.used, b.facts INTO v_budget_windows, v_budget_limit, v_budget_used, v_budget_facts
       FROM purser_budgets_take(v_agent.budget_ids, NOT ask.dry_run) b;
   END IF;
+  IF ask.task IS NOT NULL THEN
+    -- Locked, because a task is closed without the agent's lock.
+    IF ask.dry_run THEN
+      SELECT * INTO v_task FROM tasks k WHERE k.agent_id = ask.agent_id AND k.id = ask.task;
+    ELSE
+      SELECT * INTO v_task FROM tasks k WHERE k.agent_id = ask.agent_id AND k.id = ask.task FOR UPDATE;
+    END IF;
+    v_task_state := CASE WHEN NOT FOUND THEN 'missing' WHEN v_task.closed_at IS NOT NULL THEN 'closed'
+                         WHEN v_task.ends_at <= v_now THEN 'ended' ELSE 'open' END;
+  END IF;
   code := purser_first_refusal(
     p_status => v_agent.status, p_expired => v_expired, p_refusal => v_refusal, p_requested => v_growth,
     p_max_amount => ask.max_amount, p_allowed => v_allowed,
@@ -272,7 +286,8 @@ BEGIN
     p_payee_channel_held => (v_channel->>'payeeChannelHeld')::numeric,
     p_payee_channel_limit => (v_channel->>'payeeChannelLimit')::numeric,
     p_paused_by => v_paused_by, p_closed => v_closed, p_denied => v_open.denied IS NOT NULL,
-    p_budget_limit => v_budget_limit, p_budget_used => v_budget_used);
+    p_budget_limit => v_budget_limit, p_budget_used => v_budget_used,
+    p_task_state => v_task_state, p_task_ceiling => v_task.ceiling, p_task_used => v_task.used);
   IF v_failures IS NOT NULL AND (v_paused_by = 'pause_after_failures' OR code IS NOT NULL) THEN
     -- This refusal counts as well; one that only the rule itself caused does not.
     v_failures := v_failures + (code <> 'paused_by_rule')::int;
@@ -316,6 +331,11 @@ BEGIN
     END IF;
     v_windows := v_windows || v_budget_windows;
   END IF;
+  IF v_task_state IS NOT NULL THEN
+    snapshot := snapshot || jsonb_strip_nulls(jsonb_build_object('taskId', ask.task, 'taskState', v_task_state,
+      'taskCeiling', v_task.ceiling::text, 'taskSpent', (v_task.used - v_open.task)::text,
+      'taskReserved', CASE WHEN v_task.id IS NOT NULL THEN v_open.task::text END));
+  END IF;
 
   -- A permit uses one nonce of the token itself: not of another contract, and not chosen by the payee.
   IF code IS NOT NULL AND ask.key IS NOT NULL AND ask.nonce ^@ '0x' AND ask.prescribed IS NOT TRUE THEN
@@ -326,7 +346,7 @@ BEGIN
       snapshot := snapshot || jsonb_build_object('approval',
         jsonb_build_object('id', v_permit.id, 'nonce', v_permit.permit_nonce));
       -- The permit lifts the allowlist and every limit. It does not lift the agent's status and expiry, the owner's denied
-      -- payees, its maxAmount, or the balance.
+      -- payees, its maxAmount, its task, or the balance.
       code := purser_first_refusal(
         p_status => v_agent.status, p_expired => v_expired, p_refusal => v_refusal, p_requested => ask.amount,
         p_max_amount => ask.max_amount, p_allowed => TRUE, p_expected_payee => NULL, p_bound => FALSE,
@@ -335,7 +355,8 @@ BEGIN
         p_payee_limit => NULL, p_payee_sum => NULL, p_limit => NULL, p_window_sum => v_sum,
         p_weekly => NULL, p_week_sum => NULL, p_monthly => NULL, p_month_sum => NULL,
         p_balance => ask.balance, p_outstanding => v_open.wallet, p_paused_by => v_paused_by, p_closed => v_closed,
-        p_denied => v_open.denied IS NOT NULL);
+        p_denied => v_open.denied IS NOT NULL,
+        p_task_state => v_task_state, p_task_ceiling => v_task.ceiling, p_task_used => v_task.used);
     END IF;
   END IF;
 
@@ -380,7 +401,7 @@ BEGIN
     -- Two refusals within an hour are the same when all of this is equal.
     v_hour_start := date_trunc('hour', v_now);
     v_denial_key := md5(jsonb_build_array(v_hour_start, code, ask.kind, ask.chain_id, ask.asset,
-      ask.payee, ask.amount, ask.max_amount, ask.url, ask.listing_id, ask.api_key_id, v_agent.resumed_at)::text)::uuid;
+      ask.payee, ask.amount, ask.max_amount, ask.url, ask.listing_id, ask.api_key_id, v_agent.resumed_at, ask.task)::text)::uuid;
     IF NOT EXISTS (SELECT 1 FROM payments p WHERE p.agent_id = ask.agent_id AND p.denial_key = v_denial_key) THEN
       IF v_agent.refusals_hour = v_hour_start AND v_agent.refusals >= purser_refusal_rows() THEN
         -- Too many for a row each: they are counted on one row per rule, without payee and amount.
@@ -393,6 +414,7 @@ BEGIN
         ask.listing_id := NULL;
         ask.requirement := NULL;
         ask.api_key_id := NULL;
+        ask.task := NULL;
       ELSE
         UPDATE agents a
            SET refusals = CASE WHEN a.refusals_hour = v_hour_start THEN a.refusals ELSE 0 END + 1,
@@ -441,12 +463,12 @@ BEGIN
   END IF;
   INSERT INTO payments AS p (agent_id, id, kind, status, chain_id, asset, counterparty, amount, memo, api_key_id,
     request_id, denial_code, denial_key, policy, url, listing_id, requirement, nonce, valid_before, gas_hold,
-    maximum, channel_id, ceiling, site, created_at, updated_at)
+    maximum, channel_id, ceiling, task_id, site, created_at, updated_at)
   VALUES (ask.agent_id, ask.payment_id, ask.kind, outcome, ask.chain_id, ask.asset, ask.payee, ask.amount, ask.memo,
     ask.api_key_id, ask.request_id, code, v_denial_key, snapshot, ask.url, ask.listing_id, ask.requirement,
     CASE WHEN code IS NULL AND ask.channel IS NULL THEN COALESCE(v_permit.permit_nonce, ask.nonce) END, valid_before,
     CASE WHEN code IS NULL THEN coalesce(ask.gas_hold, 0) ELSE 0 END,
-    CASE WHEN ask.is_maximum THEN ask.amount END, snapshot->'channel'->>'id', (snapshot->'channel'->>'ceiling')::numeric,
+    CASE WHEN ask.is_maximum THEN ask.amount END, snapshot->'channel'->>'id', (snapshot->'channel'->>'ceiling')::numeric, ask.task,
     CASE WHEN code IS NULL OR v_paused_by = 'pause_on_price_jump' THEN v_priced_site END, v_now, v_now)
   ON CONFLICT (agent_id, denial_key) WHERE denial_key IS NOT NULL DO UPDATE
      SET repeats = p.repeats + 1, policy = EXCLUDED.policy, updated_at = EXCLUDED.updated_at
@@ -456,6 +478,10 @@ BEGIN
   END IF;
   IF outcome = 'reserved' AND v_budget_windows IS NOT NULL THEN
     PERFORM purser_budgets_count(v_agent, payment_id, ask.amount, v_budget_windows);
+  END IF;
+  IF outcome = 'reserved' AND ask.task IS NOT NULL THEN
+    UPDATE tasks k SET used = k.used + ask.amount, payments = k.payments + 1, used_at = v_now
+     WHERE k.agent_id = ask.agent_id AND k.id = ask.task;
   END IF;
   RETURN NEXT;
 END;

@@ -28,6 +28,7 @@ type IdPrefix =
   | "dny"
   | "flt"
   | "wto"
+  | "tsk"
   | "req";
 
 const ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz";

@@ -60,8 +60,8 @@ export function decodeCursor(cursor: string): Place | undefined {
   const read = readForeignJson(() => JSON.parse(text) as unknown);
   if (!read.ok || !Array.isArray(read.value) || read.value.length !== 2) return undefined;
   const [micros, id] = read.value as unknown[];
-  // 16 digits last until the year 2286; ids have only these characters.
+  // 16 digits last until the year 2286; ids have only these characters, tasks' ids too.
   if (typeof micros !== "string" || !/^[0-9]{1,16}$/.test(micros)) return undefined;
-  if (typeof id !== "string" || !/^[A-Za-z0-9_]{1,64}$/.test(id)) return undefined;
+  if (typeof id !== "string" || !/^[A-Za-z0-9_.-]{1,64}$/.test(id)) return undefined;
   return { createdAtMicros: BigInt(micros), id };
 }

@@ -31,6 +31,8 @@ export const RATE_LIMITS = {
   register: shared(60),
   /** Renewals of one connection's tokens. */
   renewal: own(60),
+  /** Tasks that an agent opens or closes. */
+  task: shared(120),
   faucet: own(600),
   /** Searches, sums and exports over all payments of an owner. */
   report: own(300),

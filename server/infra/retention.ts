@@ -126,6 +126,8 @@ const rulesFor = (days: Retention): readonly Rule[] => [
       "(EXISTS (SELECT 1 FROM agents a WHERE a.id = r.agent_id AND r.to_at < a.window_tail_at) OR EXISTS (SELECT 1 FROM budgets b WHERE b.id = r.agent_id))",
     ),
   },
+  // Tasks that never paid. Those that did are kept as long as their payments.
+  { what: "unusedTasks", hours: 3 * DAY, sql: rowsOf("tasks", "ended_at", "used_at IS NULL") },
   // Later than the sums of the same time.
   { what: "budgetPayments", hours: 62 * DAY, sql: rowsOf("budget_payments", "at") },
 

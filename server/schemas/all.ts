@@ -28,6 +28,7 @@ export * from "./push.ts";
 export * from "./recovery.ts";
 export * from "./spending.ts";
 export * from "./teams.ts";
+export { NewTaskBody, Task, TaskPage } from "./tasks.ts";
 export * from "./withdrawals.ts";
 export * from "./x402-fetch.ts";
 /** Of two names for one schema, the shorter is used. */

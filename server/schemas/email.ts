@@ -14,6 +14,7 @@ export const URGENT_BY_DEFAULT: readonly (typeof NOTIFICATION_TYPES)[number][] =
   "approval.requested",
   "payment.failed",
   "agent.limit_reached",
+  "budget.limit_reached",
   "agent.low_balance",
   "agent.paused",
   "policy.changed",
@@ -34,7 +35,7 @@ const Urgent = Type.Array(OneOf(URGENT_TYPES), {
   maxItems: 40,
   uniqueItems: true,
   description:
-    "Sent immediately, at most 4 mails an hour; more events wait for the digest. `agent.limit_reached` at 100 % and `session.created` from a new device",
+    "Sent immediately, at most 4 mails an hour; more events wait for the digest. `agent.limit_reached` and `budget.limit_reached` at 100 %, and `session.created` from a new device",
   examples: [["approval.requested", "key.created"]],
 });
 const EmailAddressText = Type.String({

@@ -23,6 +23,7 @@ export const NOTIFICATION_TYPES = [
   "approval.declined",
   "approval.expired",
   "agent.limit_reached",
+  "budget.limit_reached",
   "agent.low_balance",
   "agent.funded",
   "agent.paused",
@@ -60,6 +61,8 @@ export const NOTIFICATION_MEANINGS: Readonly<Record<NotificationTypeName, string
   "approval.expired": "The approval expired.",
   "agent.limit_reached":
     "An agent used 80 % or 100 % (`percent`) of a limit (`window`: `24h`, `7d`, `30d`). It is sent again after the use fell below 70 %, or a window later.",
+  "budget.limit_reached":
+    "The agents of a budget used 80 % or 100 % (`percent`) of one of its limits (`window`) together. It is sent again after the use fell below 70 %, or a window later.",
   "agent.low_balance": "The wallet of an agent holds less than a tenth of its daily limit.",
   "agent.funded": "The wallet of an agent received money.",
   "agent.paused":

@@ -11,6 +11,7 @@ import {
   NetworkBalance,
 } from "./agents.ts";
 import { askingForApproval } from "./approvals.ts";
+import { Task, TaskId, taskOfCall } from "./tasks.ts";
 import {
   AddressInput,
   AddressOutput,
@@ -45,6 +46,7 @@ export const SpendRequest = Strict({
   amount: Amount,
   network: Type.Optional(NetworkId),
   memo: Type.Optional(Memo),
+  ...taskOfCall,
   ...askingForApproval,
 });
 export type SpendRequest = Static<typeof SpendRequest>;
@@ -58,6 +60,7 @@ export const SpendAnswer = Type.Object({
   network: NetworkId,
   settledAt: Timestamp,
   remaining: Described(Amount, "The rest of the daily limit after this payment"),
+  task: Type.Optional(Described(TaskId, "The task in which it counts")),
   ...joinedAnswer,
 });
 
@@ -84,6 +87,17 @@ export const AgentSelf = Type.Object({
     }),
   ),
   limits: Limits,
+  tasks: Type.Optional(
+    Type.Object(
+      {
+        open: Type.Integer(),
+        newest: Type.Array(Type.Pick(Task, ["id", "left", "expiresAt"]), {
+          description: "At most five; `GET /api/agents/tasks` lists all",
+        }),
+      },
+      { description: "The agent's open tasks; only if it has any" },
+    ),
+  ),
   ...inResponse<SelfWire>(SELF_FIELDS),
   allowlist: Type.Array(
     Type.Object({ address, label, ...Type.Partial(Type.Object(payeeDetails)).properties }),
@@ -181,6 +195,10 @@ export const Payment = Type.Object({
     "The payment channel: paid by a voucher, without a transaction. `amount` is what the signed ceiling grew by",
   ),
   memo: Nullable(Type.String()),
+  task: Nullable(
+    Type.String(),
+    "The task in which it counts; of a refusal, the one that was named",
+  ),
   createdAt: Timestamp,
   updatedAt: Timestamp,
   settledAt: Nullable(Timestamp),
@@ -278,6 +296,7 @@ const words = (text: string) =>
 
 export const paymentFilters = {
   ...pageQuery,
+  task: Type.Optional(Described(TaskId, "Only payments of this task")),
   status: Type.Optional(words("blocked|reserved|submitted|settled|voided|unknown")),
   kind: Type.Optional(words("spend|x402|withdrawal|incoming|deposit")),
   from: Type.Optional(

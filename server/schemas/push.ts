@@ -8,7 +8,7 @@ const PushTypes = Type.Array(OneOf(URGENT_TYPES), {
   maxItems: 40,
   uniqueItems: true,
   description:
-    "The events that are pushed. A device added without it gets those that need a decision, or that a thief would cause. `agent.limit_reached` at 100 % and `session.created` from a new device",
+    "The events that are pushed. A device added without it gets those that need a decision, or that a thief would cause. `agent.limit_reached` and `budget.limit_reached` at 100 %, and `session.created` from a new device",
   examples: [["approval.requested", "key.created"]],
 });
 const DeviceLabel = Type.String({

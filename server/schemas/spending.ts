@@ -13,7 +13,7 @@ import {
 import { paymentFilters } from "./payments.ts";
 
 const { Optional } = Type;
-const { status, kind } = paymentFilters;
+const { status, kind, task } = paymentFilters;
 
 /** What a payment may be found by, across the agents of an owner. */
 const found = {
@@ -27,6 +27,7 @@ const found = {
     }),
   ),
   agentId: Optional(Type.String({ minLength: 1, maxLength: 64, description: "Only this agent" })),
+  task,
   payee: Optional(Described(AddressInput, "Only payments to, or from, this address")),
   site: Optional(
     Type.String({
@@ -51,7 +52,7 @@ const movedBetween = {
   to: Optional(Type.String({ maxLength: 40, description: "Paid before: a time, or a date (UTC)" })),
 };
 
-const GROUPS = ["payee", "site", "agent", "day"] as const;
+const GROUPS = ["payee", "site", "agent", "task", "day"] as const;
 export type SpendingGroup = (typeof GROUPS)[number];
 
 export const SpendingQuery = Strict({
@@ -77,7 +78,7 @@ export const Spending = Type.Object({
     Type.Object({
       key: Nullable(
         Type.String(),
-        "An address, an origin, an agent's id or a date. null: payments without a site",
+        "An address, an origin, an agent's id, a task or a date. null: payments without a site or a task",
       ),
       name: Nullable(Type.String(), "The agent's name, or the owner's label of the payee"),
       ...sums,

@@ -19,6 +19,7 @@ import {
   Timestamp,
 } from "./common.ts";
 import { PaymentEvidence } from "./payments.ts";
+import { TaskId, taskOfCall } from "./tasks.ts";
 
 export const X402FetchRequest = Strict(
   {
@@ -87,6 +88,7 @@ export const X402FetchRequest = Strict(
           "Seconds. A GET that this agent paid for within this time is returned again (`cached`) without paying; a new response is stored for that",
       }),
     ),
+    ...taskOfCall,
     ...askingForApproval,
     timeoutMs: Type.Optional(
       Type.Integer({
@@ -178,6 +180,7 @@ export const X402FetchAnswer = Type.Object({
       },
     ),
   ),
+  task: Type.Optional(Described(TaskId, "The task in which the payment counts")),
   budgetReturnsAt: Type.Optional({
     ...Timestamp,
     description: "Until then the uncharged amount stays reserved",

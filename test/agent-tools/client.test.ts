@@ -29,6 +29,21 @@ t.test("me, spend, fetch, quote, payments, listings", async (t) => {
   t.match((await purser.listings({ search: "statistics" })).items[0], { url: demoUrl });
 });
 
+t.test("a task counts fetches and payments, and ends", async (t) => {
+  const task = "client-1";
+  t.match(await purser.openTask({ id: task, limit: "0.101" }), { state: "open", left: "0.101" });
+  const fetched = await purser.fetch({ url: demoUrl, maxAmount: "0.01", task });
+  t.match(fetched, { paid: true, task });
+  await purser.spend({ recipient: friend, amount: "0.1", task });
+  t.match(await purser.task(task), { spent: "0.101", left: "0", payments: 2 });
+  t.equal((await purser.payments({ task })).items.length, 2);
+  const quote = await purser.quote({ url: demoUrl, task });
+  t.match(quote, { verdict: { allowed: false, code: "task_ceiling_exceeded" } });
+  t.match((await purser.tasks({ state: "open" })).items, [{ id: task }]);
+  t.match(await purser.closeTask(task), { state: "closed" });
+  await t.rejects(purser.fetch({ url: demoUrl, task }), { code: "task_ended" });
+});
+
 t.test("a refusal is a typed error and is not retried", async (t) => {
   const error = await purser
     .spend({ recipient: friend, amount: "100" })

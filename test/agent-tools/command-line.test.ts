@@ -76,6 +76,16 @@ t.test("commands", async (t) => {
   t.equal(again.json().txHash, spent.json().txHash, "the same key pays once");
   t.equal((await purser(["payment", spent.json().paymentId])).json().memo, "from the shell");
   t.equal((await purser(["payments"])).json().items.length, 2);
+  const opened = await purser(["task", "open", "shell-1", "--limit", "0.3", "--name", "Shell"]);
+  t.match([opened.code, opened.json()], [0, { id: "shell-1", left: "0.3" }]);
+  t.equal((await purser(["spend", friend, "0.2", "--task", "shell-1"])).code, 0);
+  t.equal((await purser(["payments", "--task", "shell-1"])).json().items.length, 1);
+  const full = await purser(["spend", friend, "0.2", "--task", "shell-1"]);
+  t.match([full.code, full.json()], [3, { code: "task_ceiling_exceeded" }]);
+  t.match((await purser(["task", "show", "shell-1"])).json(), { spent: "0.2" });
+  t.match((await purser(["task", "list"])).json(), { items: [{ id: "shell-1" }] });
+  t.match((await purser(["task", "close", "shell-1"])).json(), { state: "closed" });
+  t.equal((await purser(["task", "open", "shell-2"])).code, 2, "no limit");
   t.equal(
     (await purser(["listings", "--search", "statistics"], {})).json().items[0]?.url,
     demoUrl,

@@ -123,7 +123,7 @@ t.test("the skill file is short, has front matter, and its commands run", async 
   const commands = [...answer.body.matchAll(/```sh\n([\s\S]*?)```/g)].map(
     (match) => match[1] ?? "",
   );
-  t.equal(commands.length, 4);
+  t.equal(commands.length, 5);
   const outputs = await Promise.all(
     commands.map(async (command) => {
       const env = { PATH: process.env["PATH"], AGENT_API_KEY: agent.apiKey };
@@ -139,6 +139,7 @@ t.test("the skill file is short, has front matter, and its commands run", async 
   t.match(outputs[1], { paid: true, amountPaid: "0.001" });
   t.match(outputs[2], { items: [{ source: "built-in" }] });
   t.match(outputs[3], { success: true, amount: "0.5" });
+  t.match(outputs[4], { id: "report-1", state: "open", left: "0.5" });
 });
 
 t.test("every link in llms.txt works", async (t) => {
@@ -158,7 +159,7 @@ t.test("every link in llms.txt works", async (t) => {
 t.test("tool definitions in both formats", async (t) => {
   const openai = (await app.inject("/api/tools/openai")).json();
   const anthropic = (await app.inject("/api/tools/anthropic")).json();
-  t.equal(openai.length, 9);
+  t.equal(openai.length, 12);
   t.same(
     openai.map((tool: { function: { name: string } }) => tool.function.name),
     anthropic.map((tool: { name: string }) => tool.name),

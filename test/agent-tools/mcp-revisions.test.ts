@@ -104,7 +104,7 @@ for (const [revision, connect] of [
   t.test(revision, async (t) => {
     const client = await connect();
     const { tools } = await client.listTools();
-    t.equal(tools.length, 9);
+    t.equal(tools.length, 12);
 
     sell("image/png", png());
     const image = await client.callTool({ name: "x402_fetch", arguments: fetching() });
@@ -286,8 +286,8 @@ t.test("the official Python client, with both revisions", { skip }, async (t) =>
     .split("\n")
     .map((line) => JSON.parse(line) as Record<string, unknown>);
   t.match(results, [
-    { tools: 9, paid: true, replayed: null, version: "2025-11-25" },
-    { tools: 9, paid: true, replayed: null, version: "2026-07-28" },
+    { tools: 12, paid: true, replayed: null, version: "2025-11-25" },
+    { tools: 12, paid: true, replayed: null, version: "2026-07-28" },
   ]);
   t.equal(await paid(), before + 2);
 });

@@ -34,9 +34,12 @@ const call = async (name: string, args: Record<string, unknown> = {}) => {
   };
 };
 
-t.test("nine tools, none of which changes a rule", async (t) => {
+t.test("twelve tools, none of which changes a rule", async (t) => {
   t.same(tools.map((tool) => tool.name).sort(), [
+    "close_task",
     "list_payments",
+    "list_tasks",
+    "open_task",
     "payment_status",
     "request_approval",
     "search_services",
@@ -50,13 +53,17 @@ t.test("nine tools, none of which changes a rule", async (t) => {
     t.equal(tool.inputSchema.type, "object", tool.name);
     t.notOk(tool.outputSchema, `${tool.name}: the answer is text, once`);
     const pays = ["send_usdc", "x402_fetch", "request_approval"].includes(tool.name);
-    t.equal(tool.annotations?.readOnlyHint, !pays, `${tool.name}: read-only unless it pays`);
+    const writes = pays || ["open_task", "close_task"].includes(tool.name);
+    t.equal(tool.annotations?.readOnlyHint, !writes, tool.name);
     t.equal(tool.annotations?.destructiveHint, pays, tool.name);
     const hasOwnDataOnly = [
       "wallet_status",
       "payment_status",
       "list_payments",
       "wait_for_approval",
+      "open_task",
+      "close_task",
+      "list_tasks",
     ].includes(tool.name);
     t.equal(
       tool.annotations?.openWorldHint,
@@ -70,6 +77,7 @@ t.test("nine tools, none of which changes a rule", async (t) => {
     "listingId",
     "maxAmount",
     "mcp",
+    "task",
     "timeoutMs",
     "url",
   ]);

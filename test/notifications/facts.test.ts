@@ -215,6 +215,61 @@ t.test("80 % and 100 % of a limit are notified once, and again after a fall", as
   t.same(await percents(), [80, 100, 80], "a small change around the threshold is not");
 });
 
+t.test("a budget of two agents: each limit is notified once per window", async (t) => {
+  const payee = newAddress();
+  const agents = await Promise.all(
+    [1, 2].map(() => createAgent(made, owner, { dailyLimit: "9", allowlist: [payee] })),
+  );
+  for (const { walletAddress } of agents) await chain.mint(walletAddress, 20n * usdc);
+  const created = await callApi(app, owner, "POST", "/api/budgets", {
+    name: "Research",
+    dailyLimit: "1",
+    monthlyLimit: "4",
+    agents: agents.map(({ id }) => id),
+  });
+  t.equal(created.statusCode, 201, created.body);
+  const { id } = created.json<{ id: string }>();
+  const [one, two] = agents.map(
+    (agent) => (amount: string) => spend(agent, { recipient: payee, amount }),
+  );
+  if (!one || !two) throw new Error("no agents");
+  const seen = async () =>
+    (await notified("budget.limit_reached"))
+      .map(({ agentId, data }) => [agentId, data as Record<string, unknown>] as const)
+      .map(([agentId, { budgetId, name, percent, window, spent, limit }]) =>
+        [agentId, budgetId === id, name, window, percent, `${String(spent)}/${String(limit)}`].join(
+          " ",
+        ),
+      )
+      .reverse();
+  await one("0.5");
+  await two("0.29");
+  t.same(await seen(), []);
+  await two("0.01");
+  await one("0.05");
+  t.same(await seen(), [" true Research 24h 80 0.8/1"], "once, not per payment or agent");
+  t.equal((await one("0.5")).json<{ code: string }>().code, "budget_exceeded");
+  await two("0.15");
+  await one("0.01");
+  t.same(
+    (await seen()).slice(1),
+    [" true Research 24h 100 0.85/1"],
+    "a payment that does not fit counts as reaching the limit",
+  );
+  // The day passes.
+  await database.pool.query(
+    `UPDATE spending_windows SET after_at = after_at - interval '25 hours', to_at = to_at - interval '25 hours',
+       told_at = told_at - interval '25 hours' WHERE agent_id = $1`,
+    [id],
+  );
+  await database.pool.query(
+    "UPDATE budget_payments SET at = at - interval '25 hours' WHERE budget_id = $1",
+    [id],
+  );
+  await one("0.8");
+  t.same((await seen()).slice(2), [" true Research 24h 80 0.8/1"], "a new window is notified");
+});
+
 t.test("weekly and monthly limits: notified once per window, with the window's name", async (t) => {
   const payee = newAddress();
   const agent = await createAgent(made, owner, {

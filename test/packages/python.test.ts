@@ -77,7 +77,9 @@ me = purser.me()
 quote = purser.quote(sys.argv[1] if len(sys.argv) > 1 else DEMO)
 first = purser.fetch(DEMO, max_amount="0.01", idempotency_key="py-1")
 again = purser.fetch(DEMO, max_amount="0.01", idempotency_key="py-1")
-spent = purser.spend(FRIEND, "0.5", memo="from Python")
+purser.open_task("python-1", "0.6", name="Python")
+spent = purser.spend(FRIEND, "0.5", memo="from Python", task="python-1")
+task = purser.task("python-1")
 try:
     purser.spend(FRIEND, "100")
     refused = None
@@ -86,6 +88,8 @@ except Denied as denied:
 print(json.dumps({
     "wallet": me["wallet"], "price": quote.get("price"), "paid": first["amountPaid"],
     "same": first["txHash"] == again["txHash"], "memo": purser.payment(spent["paymentId"])["memo"],
+    "task": [task["left"], purser.tasks()["items"][0]["id"], purser.close_task("python-1")["state"]],
+    "ofTask": len(purser.payments(task="python-1")["items"]),
     "payments": len(purser.payments()["items"]), "refused": refused,
     "listed": purser.listings(search="statistics")["items"][0]["url"],
 }))
@@ -101,6 +105,8 @@ t.test("the client pays", { skip: missing ?? false }, async (t) => {
     paid: "0.001",
     same: true,
     memo: "from Python",
+    task: ["0.1", "python-1", "closed"],
+    ofTask: 1,
     payments: 3,
     refused: ["daily_limit_exceeded", "100"],
     listed: demoUrl,

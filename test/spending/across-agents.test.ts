@@ -83,6 +83,7 @@ const KEYS: Record<Spending["by"], (row: HistoryRow, moved: HistoryRow) => strin
   payee: ({ counterparty }) => getAddress(counterparty),
   site: siteOf,
   agent: ({ agent_id }) => agent_id,
+  task: ({ task_id }) => task_id,
   day: (_row, { settled_at }) => String(settled_at).slice(0, 10),
 };
 
@@ -142,7 +143,7 @@ async function allPages(query: string, t: Test): Promise<Map<string | null, Sums
 }
 
 t.test(`sums, seed ${seed}`, async (t) => {
-  for (const by of ["payee", "site", "agent", "day"] as const) {
+  for (const by of ["payee", "site", "agent", "task", "day"] as const) {
     const found = await allPages(
       `by=${by}&from=${FROM}&to=${TO}&limit=${by === "payee" ? 2 : 100}`,
       t,
@@ -246,6 +247,9 @@ t.test(
       atomic(sums.refunded),
     );
     t.ok(sumOf(lines, ({ category }) => category === "refund") > 0n);
+    const taskOf = new Map(moved.map(({ id, task_id }) => [id, task_id ?? ""]));
+    for (const { id = "", task, category } of lines)
+      if (category !== "refund") t.equal(task, taskOf.get(id));
     for (const category of ["withdrawal", "channel deposit", "channel return", "funding"])
       t.ok(
         lines.some((line) => line["category"] === category),
@@ -299,6 +303,7 @@ t.test(
   async (t) => {
     const file = await text(BOOKS);
     t.notMatch(file, /^2026-01-01 open Assets:Evil/m, "a memo adds no line");
+    t.match(file, /^ {2}task: "report-1"$/m);
     const { opened, balances, entries } = parseBooks(file);
     const ends = new Map<string, bigint>();
     for (const { postings, date } of entries) {
@@ -466,6 +471,10 @@ t.test("search over all agents", async (t) => {
     "no wildcard",
   );
   t.same(
+    await ids("task=report-2"),
+    idsOf(({ task_id }) => task_id === "report-2"),
+  );
+  t.same(
     await ids("search=THING+sure"),
     idsOf(({ memo }) => memo?.includes("sure_thing")),
   );
@@ -540,7 +549,7 @@ t.test("refusals: what is not understood, and what would take too long", async (
     ["/api/payments?minAmount=1e3", "invalid_amount"],
     ["/api/payments?cursor=x", "validation_failed"],
     ["/api/spending?by=payee&cursor=x", "validation_failed"],
-    ["/api/spending?by=task", "validation_failed"],
+    ["/api/spending?by=memo", "validation_failed"],
     [`/api/exports/movements.csv?from=${TO}&to=${FROM}`, "validation_failed"],
     ["/api/exports/movements.csv?from=2026-02-31&to=2026-13-01", "validation_failed"],
   ])

@@ -83,6 +83,30 @@ t.test(
   },
 );
 
+t.test(
+  "an approval lifts the owner's limit, and not the ceiling of the agent's task",
+  async (t) => {
+    const agent = await funded({ dailyLimit: "0" });
+    const opened = await app.inject({
+      method: "POST",
+      url: "/api/agents/tasks",
+      headers: agent.headers,
+      payload: JSON.stringify({ id: "job", limit: "1" }),
+    });
+    t.equal(opened.statusCode, 201, opened.body);
+    const body = { recipient: newAddress(), amount: "2", task: "job" };
+    const above = await requestApproval(t, agent, body, "above");
+    t.equal((await approve(above.approvalId)).statusCode, 200);
+    const refused = await spend(agent, body, "above");
+    t.match([refused.statusCode, codeOf(refused)], [403, "task_ceiling_exceeded"]);
+    const within = await requestApproval(t, agent, { ...body, amount: "1" }, "within");
+    t.equal((await approve(within.approvalId)).statusCode, 200);
+    t.equal((await spend(agent, { ...body, amount: "1" }, "within")).statusCode, 200);
+    const task = await app.inject({ url: "/api/agents/tasks/job", headers: agent.headers });
+    t.match(task.json(), { spent: "1", left: "0" }, "it counts");
+  },
+);
+
 t.test("requested, listed, signed and paid once; not for a payment within the rules", async (t) => {
   const payee = newAddress();
   const listed = newAddress();

@@ -117,6 +117,20 @@ export async function seedBudget(
   return id;
 }
 
+/** As server/plugins/tasks opens it, without an end. */
+export async function seedTask(
+  pool: Pool,
+  agentId: string,
+  id: string,
+  ceilingAtomic: bigint,
+): Promise<void> {
+  await pool.query("INSERT INTO tasks (agent_id, id, ceiling) VALUES ($1, $2, $3)", [
+    agentId,
+    id,
+    String(ceilingAtomic),
+  ]);
+}
+
 /** As server/plugins/budgets does it: the next payment counts in exactly these. */
 export async function setBudgets(
   pool: Pool,

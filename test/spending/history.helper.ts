@@ -27,6 +27,7 @@ export interface HistoryRow {
   counterparty: string;
   amount: string;
   memo: string | null;
+  task_id: string | null;
   url: string | null;
   tx_hash: string | null;
   nonce: string;
@@ -135,6 +136,7 @@ function makeRow(
           : random.pick(PAYEES),
     amount: String(amount),
     memo: kind === "spend" ? random.pick(MEMOS) : null,
+    task_id: random.pick([null, "report-1", "report-2"]),
     url: kind === "x402" ? pathOf(random.pick(SITES)) : null,
     tx_hash: hasHash ? hex(random, 32) : null,
     nonce: hex(random, 32),
@@ -169,12 +171,12 @@ export async function writeHistory(
   const asset = chain.usdc.toLowerCase();
   await pool.query("ALTER TABLE payments DISABLE TRIGGER USER");
   await pool.query(
-    `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, memo, url, tx_hash, nonce,
+    `INSERT INTO payments (agent_id, id, kind, status, chain_id, asset, counterparty, amount, memo, task_id, url, tx_hash, nonce,
        channel_id, ceiling, charged, voucher, failure_code, denial_code, created_at, settled_at, block_number, log_index)
-     SELECT agent_id, id, kind, status, $2, $3, counterparty, amount, memo, url, tx_hash, nonce, channel_id, ceiling,
+     SELECT agent_id, id, kind, status, $2, $3, counterparty, amount, memo, task_id, url, tx_hash, nonce, channel_id, ceiling,
             charged, voucher::bytea, failure_code, denial_code, created_at, settled_at, block_number, 0
        FROM jsonb_to_recordset($1) AS r (agent_id TEXT, id TEXT, kind TEXT, status TEXT, counterparty TEXT, amount NUMERIC,
-         memo TEXT, url TEXT, tx_hash TEXT, nonce TEXT, channel_id TEXT, ceiling NUMERIC, charged NUMERIC, voucher TEXT,
+         memo TEXT, task_id TEXT, url TEXT, tx_hash TEXT, nonce TEXT, channel_id TEXT, ceiling NUMERIC, charged NUMERIC, voucher TEXT,
          failure_code TEXT, denial_code TEXT, created_at TIMESTAMPTZ, settled_at TIMESTAMPTZ, block_number BIGINT)`,
     [JSON.stringify(rows), chain.chainId, asset],
   );

@@ -72,6 +72,13 @@ const facts = fc.record({
   weeklyLimit: fc.option(amount),
   monthlyLimit: fc.option(amount),
   budgetLimit: fc.option(amount),
+  // None, or one with this ceiling in this state.
+  task: fc.option(
+    fc.record({
+      state: fc.constantFrom("open", "open", "open", "closed", "ended", "missing"),
+      ceiling: amount,
+    }),
+  ),
   paymentsPerHour: fc.option(fc.integer({ min: 0, max: 2 }), { freq: 2 }),
   payeeDailyLimit: fc.option(amount),
   payeePerPaymentLimit: fc.option(amount),
@@ -102,6 +109,7 @@ const FAULTLESS: Facts = {
   weeklyLimit: null,
   monthlyLimit: null,
   budgetLimit: null,
+  task: null,
   paymentsPerHour: null,
   payeeDailyLimit: null,
   payeePerPaymentLimit: null,
@@ -144,6 +152,9 @@ const ONE_FAULT: Record<Exclude<DenialCode, (typeof OF_CHANNELS)[number]>, Parti
   weekly_limit_exceeded: { weeklyLimit: 1n },
   monthly_limit_exceeded: { monthlyLimit: 1n },
   budget_exceeded: { budgetLimit: 1n },
+  task_not_found: { task: { state: "missing", ceiling: 4n } },
+  task_ended: { task: { state: "ended", ceiling: 4n } },
+  task_ceiling_exceeded: { task: { state: "open", ceiling: 1n } },
   insufficient_funds: { balance: 1n },
   amount_below_floor: { requested: 1n, floor: 2n },
   gas_budget_exhausted: { hold: 2n },
@@ -193,6 +204,13 @@ async function refusalOf(given: Facts): Promise<string | null> {
     "UPDATE allowlist_entries SET site = CASE address WHEN $2 THEN $3 ELSE $4 END WHERE agent_id = $1",
     [agent.agentId, PAYEE, given.payeeAt, given.otherAt],
   );
+  await pool.query("DELETE FROM tasks");
+  if (given.task !== null && given.task.state !== "missing")
+    await pool.query(
+      `INSERT INTO tasks (agent_id, id, ceiling, closed_at, ends_at)
+       VALUES ($1, 'task', $2, CASE $3 WHEN 'closed' THEN now() END, CASE $3 WHEN 'ended' THEN now() END)`,
+      [agent.agentId, String(given.task.ceiling), given.task.state],
+    );
   await pool.query("DELETE FROM denied_payees");
   if (given.denied !== undefined)
     await pool.query("SELECT purser_deny_payee($1, $2, $3, '', '0x', 9)", [
@@ -209,6 +227,7 @@ async function refusalOf(given: Facts): Promise<string | null> {
     balance: { atomic: given.balance, blockNumber: 1n },
     maxAmountAtomic: given.maxAmount,
     gas: { hold: given.hold, floorAtomic: given.floor },
+    ...(given.task && { task: "task" }),
     ...(given.site && { kind: "x402", site: given.site }),
     ...(given.refusal && { refusal: { code: given.refusal } }),
     ...(given.allowed ? {} : { to: agent.walletAddress }),
@@ -264,6 +283,10 @@ async function decisionOf(facts: Snapshot): Promise<string | null> {
     month_sum: sum(facts.monthlySpent, facts.monthlyReserved),
     budget_limit: facts.budgetLimit,
     budget_used: facts.budgetUsed,
+    task_state: facts.taskState,
+    task_ceiling: facts.taskCeiling,
+    task_used:
+      facts.taskCeiling === undefined ? undefined : sum(facts.taskSpent, facts.taskReserved),
     balance: facts.balance,
     outstanding: facts.outstanding,
     price: facts.price,
@@ -277,7 +300,7 @@ async function decisionOf(facts: Snapshot): Promise<string | null> {
   };
   // Those that are missing are left out, as the build before leaves them out.
   const given = Object.entries(args).filter(
-    ([name, value]) => value !== undefined || !/^(price|budget|(payee_)?channel)/.test(name),
+    ([name, value]) => value !== undefined || !/^(price|budget|task|(payee_)?channel)/.test(name),
   );
   const names = given.map(([name], index) => `p_${name} => $${index + 1}`);
   const { rows } = await pool.query<{ code: string | null }>(
@@ -319,7 +342,7 @@ t.test("a payment through a channel is refused by the same rule in SQL", async (
   const nothingSpent = { spent: 0n, reserved: 0n };
   const without = Object.fromEntries(
     Object.keys(rest)
-      .filter((name) => /^(hourly|payee|weekly|monthly|budget|channel)/.test(name))
+      .filter((name) => /^(hourly|payee|weekly|monthly|budget|task|channel)/.test(name))
       .map((name) => [name, undefined]),
   );
   const seen = new Set<string | null>();

@@ -76,7 +76,7 @@ t.test("for any facts the largest payment is allowed, and a larger one is not", 
 });
 
 t.test("general rules have the same names and order as in denials", async (t) => {
-  const aboutOnePayment = /^(target|max_amount|channels|payee_|denied_payee)/;
+  const aboutOnePayment = /^(target|max_amount|channels|payee_|denied_payee|task)/;
   t.same(
     RULES.map(({ name }) => name).filter((name) => !aboutOnePayment.test(name)),
     GENERAL_RULES,

@@ -71,6 +71,23 @@ const facts: fc.Arbitrary<Snapshot> = fc
     week: fc.record({ limit, ...used }),
     month: fc.record({ limit, ...used }),
     budget: fc.record({ limit, used: upTo(5), others: fc.option(upTo(3), { nil: undefined }) }),
+    task: fc.oneof(
+      { weight: 4, arbitrary: fc.constant({}) },
+      {
+        weight: 1,
+        arbitrary: fc.constant<Partial<Snapshot>>({ taskId: "a", taskState: "missing" }),
+      },
+      {
+        weight: 8,
+        arbitrary: fc.record<Partial<Snapshot>>({
+          taskId: fc.constant("a"),
+          taskState: often<Snapshot["taskState"]>("open", "closed", "ended"),
+          taskCeiling: room,
+          taskSpent: upTo(3),
+          taskReserved: upTo(2),
+        }),
+      },
+    ),
     wallet: fc.record({
       balance: room,
       outstanding: upTo(4),
@@ -100,6 +117,7 @@ const facts: fc.Arbitrary<Snapshot> = fc
       week,
       month,
       budget,
+      task,
       wallet,
       gas,
     }) =>
@@ -131,6 +149,7 @@ const facts: fc.Arbitrary<Snapshot> = fc
         budgetLimit: budget.limit,
         budgetUsed: budget.used,
         budgetOthers: budget.others,
+        ...task,
         ...wallet,
         ...gas,
         ...switched,
@@ -275,6 +294,10 @@ function numbersOf(f: Snapshot, rule: RuleName): Numbers {
       return windowed("30d", f.monthlyLimit, f.monthlySpent, f.monthlyReserved);
     case "budget":
       return windowed("30d", f.budgetLimit, f.budgetUsed);
+    case "task":
+      return f.taskCeiling === undefined
+        ? windowed("24h", f.limit, f.spent, f.reserved)
+        : windowed("task", f.taskCeiling, f.taskSpent, f.taskReserved);
     default:
       return windowed("24h", f.limit, f.spent, f.reserved);
   }
@@ -301,6 +324,12 @@ function comparedOf(f: Snapshot, rule: RuleName): bigint {
   const isOfPrice = ["max_amount", "per_payment_limit", "payee_per_payment_limit"].includes(rule);
   return isOfPrice ? (f.price ?? f.requested) : f.requested;
 }
+
+/** What the task has reserved would be enough, if it came back. */
+const mayComeBack = (f: Snapshot, code: string): boolean =>
+  code === "task_ceiling_exceeded" &&
+  (f.taskReserved ?? 0n) > 0n &&
+  (f.taskSpent ?? 0n) + f.requested <= (f.taskCeiling ?? 0n);
 
 t.test("code, numbers and times of a refusal belong to its rule", async (t) => {
   const time = fc.option(fc.nat({ max: 2_000_000_000 }).map((seconds) => new Date(seconds * 1000)));
@@ -342,6 +371,8 @@ t.test("code, numbers and times of a refusal belong to its rule", async (t) => {
           (extra["availableAt"] === iso &&
             extra["retryable"] === (iso !== null) &&
             (iso === null || String(extra["suggestion"]).includes(iso)))) &&
+        (rule !== "task" ||
+          (extra["availableAt"] === null && extra["retryable"] === mayComeBack(f, code))) &&
         (!NEVER.has(rule) || (extra["availableAt"] === null && extra["retryable"] === false))
       );
     }),

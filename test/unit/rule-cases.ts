@@ -57,6 +57,11 @@ export const fine: Snapshot = {
   budgetHours: 168,
   budgetLimit: 30n * USDC,
   budgetUsed: 29n * USDC,
+  taskId: "report-1",
+  taskState: "open",
+  taskCeiling: 40n * USDC,
+  taskSpent: 38n * USDC,
+  taskReserved: 1n * USDC,
 };
 
 /** A simple description of a refusal, written here a second time. */
@@ -350,6 +355,43 @@ export const FAULTS: Fault[] = [
     wrong: { budgetLimit: 30n * USDC - 1n, budgetOthers: 28n * USDC },
     detailPattern:
       /^1 USDC requested; 29 USDC of 29\.999999 USDC used in the last 7 days by all agents of the budget "Research"\.$/,
+  },
+  {
+    rule: "task",
+    code: "task_not_found",
+    when: ({ taskState }) => taskState === "missing",
+    alone: true,
+    wrong: {
+      taskId: "report-2",
+      taskState: "missing",
+      taskCeiling: undefined,
+      taskSpent: undefined,
+      taskReserved: undefined,
+    },
+    detailPattern: /^The agent has no task "report-2"\.$/,
+  },
+  {
+    rule: "task",
+    code: "task_ended",
+    when: ({ taskState }) => taskState === "closed" || taskState === "ended",
+    alone: true,
+    wrong: { taskId: "report-1", taskState: "closed", taskCeiling: USDC, taskSpent: 0n },
+    detailPattern: /^The task "report-1" was closed\.$/,
+  },
+  {
+    rule: "task",
+    code: "task_ended",
+    when: ({ taskState }) => taskState === "closed" || taskState === "ended",
+    wrong: { taskState: "ended" },
+    detailPattern: /^The task "report-1" has ended\.$/,
+  },
+  {
+    rule: "task",
+    code: "task_ceiling_exceeded",
+    when: (f) =>
+      f.taskState === "open" && isOver(f.taskCeiling, f.taskSpent, f.taskReserved, f.requested),
+    wrong: { taskCeiling: 40n * USDC - 1n },
+    detailPattern: /^1 USDC requested; 39 USDC of 39\.999999 USDC used by the task "report-1"\.$/,
   },
   {
     rule: "balance",

@@ -119,10 +119,21 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     },
   });
   await world.chain.mint(agent.walletAddress, 12_500_000n);
+  for (const task of [
+    { id: "night-run", limit: "10" },
+    { id: "report-2026-11", limit: "4", name: "The report for November" },
+  ])
+    await world.app.inject({
+      method: "POST",
+      url: "/api/agents/tasks",
+      headers: { authorization: `Bearer ${agent.apiKey}`, "content-type": "application/json" },
+      payload: JSON.stringify(task),
+    });
   await asAgent(world, agent.apiKey, "spend", {
     recipient: payee,
     amount: "3.2",
     memo: "Forecast",
+    task: "report-2026-11",
   });
   await asAgent(world, agent.apiKey, "spend", { recipient: payee, amount: "2" });
   const unlisted = { recipient: testAccount(71).address, amount: "0.4" };
@@ -252,6 +263,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
         await page.getByRole("img", { name: /QR code/ }).waitFor();
       },
     },
+    { name: "agent-tasks", path: `${base}/tasks`, ready: "The report for November" },
     { name: "agent-rules", path: `${base}/rules`, ready: "Allowed payees" },
     {
       name: "agent-rules-diff",

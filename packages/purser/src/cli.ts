@@ -16,6 +16,9 @@ class UsageError extends Error {}
 
 const OPTIONS = {
   memo: { type: "string" },
+  task: { type: "string" },
+  limit: { type: "string" },
+  expires: { type: "string" },
   network: { type: "string" },
   max: { type: "string" },
   method: { type: "string" },
@@ -164,6 +167,7 @@ async function run(
   });
   const asking = given({ requestApproval: options["request-approval"], reason: options.reason });
   const detail = detailOf(options.detail);
+  const ofTask = given({ task: options.task });
   switch (command) {
     case "me":
       return purser.me(detail);
@@ -173,6 +177,7 @@ async function run(
           recipient: need(rest[0], "a recipient"),
           amount: need(rest[1], "an amount"),
           ...given({ memo: options.memo, network: options.network }),
+          ...ofTask,
           ...asking,
         },
         call,
@@ -187,6 +192,7 @@ async function run(
         ...given({ mcp: tool(options) }),
         ...given({ maxAmount: options.max, body: options.body, headers: headers(options.header) }),
         ...method(options.method),
+        ...ofTask,
         ...asking,
         ...detail,
       };
@@ -209,11 +215,31 @@ async function run(
         detail,
       );
     case "payments":
-      return purser.payments(detail);
+      return purser.payments({ ...detail, ...ofTask });
     case "payment":
       return purser.payment(need(rest[0], "a payment id"));
+    case "task":
+      return runTask(purser, rest, options);
     default:
       throw new UsageError(`there is no command "${command}"`);
+  }
+}
+
+function runTask(purser: Purser, [what, id]: string[], options: Options): Promise<unknown> {
+  switch (what) {
+    case "open": {
+      const limit = need(options.limit, "--limit");
+      const terms = given({ expiresAt: options.expires, name: options.name });
+      return purser.openTask({ id: need(id, "a task id"), limit, ...terms });
+    }
+    case "close":
+      return purser.closeTask(need(id, "a task id"));
+    case "show":
+      return purser.task(need(id, "a task id"));
+    case "list":
+      return purser.tasks();
+    default:
+      throw new UsageError("use task open, close, show or list");
   }
 }
 

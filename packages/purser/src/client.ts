@@ -25,6 +25,8 @@ import type {
   PaymentSummary,
   SpendRequest,
   SpendResult,
+  Task,
+  TaskRequest,
   X402FetchRequest,
 } from "./types.ts";
 
@@ -153,7 +155,7 @@ export class Purser {
   }
 
   payments(
-    query: { limit?: number; cursor?: string; detail?: Detail } = {},
+    query: { limit?: number; cursor?: string; task?: string; detail?: Detail } = {},
     options?: CallOptions,
   ): Promise<Page<PaymentSummary>> {
     const path = `/api/agents/me/payments${queryText(query)}`;
@@ -164,6 +166,36 @@ export class Purser {
   payment(id: string, options?: CallOptions): Promise<Payment> {
     const path = `/api/agents/me/payments/${encodeURIComponent(id)}`;
     return this.#call({ method: "GET", path, member: "id" }, options);
+  }
+
+  /**
+   * Opens a task: a ceiling for all payments that name it (`task`), within this agent's own limits. Opening it again with the
+   * same terms changes nothing.
+   */
+  openTask(request: TaskRequest, options?: CallOptions): Promise<Task> {
+    return this.#call(
+      { method: "POST", path: "/api/agents/tasks", body: request, member: "id" },
+      options,
+    );
+  }
+
+  /** What a task cost, what is reserved, and what is left. */
+  task(id: string, options?: CallOptions): Promise<Task> {
+    return this.#call({ method: "GET", path: taskPath(id), member: "id" }, options);
+  }
+
+  /** From now on it pays nothing. */
+  closeTask(id: string, options?: CallOptions): Promise<Task> {
+    const path = `${taskPath(id)}/close`;
+    return this.#call({ method: "POST", path, body: {}, member: "id" }, options);
+  }
+
+  tasks(
+    query: { state?: "open" | "all"; limit?: number; cursor?: string } = {},
+    options?: CallOptions,
+  ): Promise<Page<Task>> {
+    const path = `/api/agents/tasks${queryText(query)}`;
+    return this.#call({ method: "GET", path, member: "items" }, options);
   }
 
   /** Searches the marketplace. */
@@ -303,6 +335,8 @@ function queryText(query: Record<string, string | number | undefined>): string {
     if (value !== undefined) search.set(key, String(value));
   return search.size === 0 ? "" : `?${search.toString()}`;
 }
+
+const taskPath = (id: string): string => `/api/agents/tasks/${encodeURIComponent(id)}`;
 
 const needsApproval = (answer: object): answer is ApprovalRequired =>
   (answer as { status?: unknown }).status === "approval_required";

@@ -106,6 +106,19 @@ export type AgentSelf = {
       availableAt?: string;
     }[];
   };
+  /** The agent's open tasks; only if it has any */
+  tasks?: {
+    open: number;
+    /** At most five; `GET /api/agents/tasks` lists all */
+    newest: {
+      /** A task that the agent opened: 1 to 64 letters, digits, `_`, `.` and `-`, and first a letter or a digit */
+      id: string;
+      /** What the task may still cost. The agent's own limits may allow less */
+      left: string;
+      /** RFC 3339 time in UTC */
+      expiresAt: string | null;
+    }[];
+  };
   /** USDC in one payment */
   perPaymentLimit: string | null;
   /** any: every URL; sites: x402-fetch reaches only the sites of its payees */
@@ -182,6 +195,8 @@ export type SpendRequest = {
   network?: string;
   /** For your own records */
   memo?: string;
+  /** Count the payment in this task, which you opened before */
+  task?: string;
   /** Asks the owner to allow the payment if a rule refuses it: 202 `approval_required`. Ask once, wait, do not split the payment */
   requestApproval?: boolean;
   /** With requestApproval: the reason for the payment, in a sentence for the owner */
@@ -204,6 +219,8 @@ export type SpendResult = {
   settledAt: string;
   /** The rest of the daily limit after this payment */
   remaining: string;
+  /** The task in which it counts */
+  task?: string;
   /** The response to an earlier identical call without an Idempotency-Key that did not reach the caller; nothing was paid now */
   replayed?: true;
   /** How to buy it again */
@@ -232,6 +249,8 @@ export type X402FetchRequest = {
   dryRun?: boolean;
   /** Seconds. A GET that this agent paid for within this time is returned again (`cached`) without paying; a new response is stored for that */
   maxAge?: number;
+  /** Count the payment in this task, which you opened before */
+  task?: string;
   /** Asks the owner to allow the payment if a rule refuses it: 202 `approval_required`. Ask once, wait, do not split the payment */
   requestApproval?: boolean;
   /** With requestApproval: the reason for the payment, in a sentence for the owner */
@@ -323,6 +342,8 @@ export type FetchResult = {
       };
     };
   };
+  /** The task in which the payment counts */
+  task?: string;
   /** Until then the uncharged amount stays reserved */
   budgetReturnsAt?: string;
   /** Paid for earlier and returned again (maxAge) */
@@ -473,6 +494,8 @@ export type Payment = {
     voucher?: string | null;
   } | null;
   memo: string | null;
+  /** The task in which it counts; of a refusal, the one that was named */
+  task: string | null;
   /** RFC 3339 time in UTC */
   createdAt: string;
   /** RFC 3339 time in UTC */
@@ -635,6 +658,8 @@ export type PaymentSummary = {
     voucher?: string | null;
   } | null;
   memo?: string | null;
+  /** The task in which it counts; of a refusal, the one that was named */
+  task?: string | null;
   /** RFC 3339 time in UTC */
   createdAt: string;
   /** RFC 3339 time in UTC */
@@ -915,4 +940,37 @@ export type ApprovalRequired = {
   waitUrl: string;
   /** What to do now */
   next: string;
+};
+
+export type Task = {
+  /** A task that the agent opened: 1 to 64 letters, digits, `_`, `.` and `-`, and first a letter or a digit */
+  id: string;
+  name: string | null;
+  state: "open" | "ended" | "closed";
+  /** USDC as a decimal string, at most 6 decimals */
+  limit: string;
+  /** Settled. Through a payment channel: what was signed, as with every limit */
+  spent: string;
+  /** Counted, and not final: it comes back if the payment fails */
+  reserved: string;
+  /** What the task may still cost. The agent's own limits may allow less */
+  left: string;
+  /** Settled or reserved */
+  payments: number;
+  /** RFC 3339 time in UTC */
+  expiresAt: string | null;
+  /** RFC 3339 time in UTC */
+  closedAt: string | null;
+  /** RFC 3339 time in UTC */
+  createdAt: string;
+};
+
+export type TaskRequest = {
+  /** Your own id: opening a task again with the same terms changes nothing. Without it the task gets a new id */
+  id?: string;
+  /** The most that the payments of this task cost together, in USDC */
+  limit: string;
+  /** From then on it pays nothing; null: until it is closed */
+  expiresAt?: string | null;
+  name?: string | null;
 };

@@ -12,6 +12,7 @@ interface Command {
 const DETAIL = {
   "--detail full": "every member of the answer; without it the ones that an agent needs",
 };
+const TASK = { "--task ID": "count the payment in this task, which you opened before" };
 const APPROVAL = {
   "--request-approval": "if a rule refuses, ask the owner to allow this payment once",
   "--reason TEXT": "the reason, for the owner",
@@ -27,11 +28,12 @@ const COMMANDS: Record<string, Command> = {
     options: DETAIL,
   },
   spend: {
-    usage: ["spend <recipient> <amount> [--memo TEXT] [--network ID]"],
+    usage: ["spend <recipient> <amount> [--memo TEXT] [--network ID] [--task ID]"],
     about: "Pays USDC to an address that the owner allowed.",
     options: {
       "--memo TEXT": "for your own records",
       "--network ID": "pay on another network, such as eip155:8453",
+      ...TASK,
       ...APPROVAL,
     },
   },
@@ -53,6 +55,7 @@ const COMMANDS: Record<string, Command> = {
       "--arguments JSON": "of that tool",
       "--dry-run": "show the price and the decision, and pay nothing",
       "--raw": "print the content alone; what was paid goes to stderr",
+      ...TASK,
       ...DETAIL,
       ...APPROVAL,
     },
@@ -72,11 +75,27 @@ const COMMANDS: Record<string, Command> = {
     },
   },
   payments: {
-    usage: ["payments [--detail full]"],
+    usage: ["payments [--task ID] [--detail full]"],
     about: "Lists the payments, including refused ones, newest first.",
-    options: DETAIL,
+    options: { "--task ID": "only of this task", ...DETAIL },
   },
   payment: { usage: ["payment <id>"], about: "Shows everything about one payment." },
+  task: {
+    usage: [
+      "task open <id> --limit AMOUNT [--expires TIME] [--name TEXT]",
+      "task close <id>",
+      "task show <id>",
+      "task list",
+    ],
+    about:
+      "Opens, closes and shows tasks: a ceiling for the payments of one piece of work, within the wallet's limits.",
+    options: {
+      "--limit AMOUNT": "the most that its payments cost together, in USDC",
+      "--expires TIME":
+        "such as 2026-12-31T18:00:00Z; without it the task is open until you close it",
+      "--name TEXT": "for the owner",
+    },
+  },
   init: {
     usage: [
       "init [--key-file FILE] [--name NAME] [--daily-limit AMOUNT] [--allow ADDRESS]... [--fund AMOUNT] [--save]",

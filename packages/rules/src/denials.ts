@@ -81,6 +81,24 @@ export const DENIALS = {
     owner: above("the shared budget"),
     fix: "budget",
   },
+  task_not_found: {
+    status: 403,
+    title: "Task not known",
+    help: "Open the task with `POST /api/agents/tasks`, or correct its id.",
+    owner: "The agent named a task that it had not opened.",
+  },
+  task_ended: {
+    status: 403,
+    title: "Task has ended",
+    help: "Open another task if the work goes on.",
+    owner: "The agent's task had ended or was closed.",
+  },
+  task_ceiling_exceeded: {
+    status: 403,
+    title: "Ceiling of the task exceeded",
+    help: "You set this ceiling yourself, so the owner cannot lift it: pay less, or open another task.",
+    owner: above("the ceiling that the agent set for its task,"),
+  },
   payment_rate_exceeded: {
     status: 403,
     title: "Too many payments",

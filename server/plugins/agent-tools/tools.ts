@@ -62,6 +62,7 @@ const target = {
   ),
 };
 const timeoutMs = optional(integer());
+const task = optional(text("A task you opened"));
 
 const fetchCall = (args: Arguments): ApiCall => ({
   method: "POST",
@@ -91,7 +92,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     title: "Price of a paid URL",
     description:
       "Returns the price of a GET of a URL, a marketplace listing, or a tool of an MCP server (mcp), and whether your limits allow it. Sends no body, calls no tool and pays nothing. Returns the terms, not the content.",
-    input: input({ ...target, maxAmount, timeoutMs, detail }),
+    input: input({ ...target, maxAmount, task, timeoutMs, detail }),
     readOnly: true,
     pays: false,
     openWorld: true,
@@ -110,6 +111,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
       maxAge: optional(
         integer("Seconds: returns what you paid for within this time (cached:true), unpaid"),
       ),
+      task,
       timeoutMs,
       idempotencyKey,
       detail,
@@ -128,6 +130,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
       amount: text('Such as "1.50"'),
       network: optional(text("CAIP-2; null: your wallet's")),
       memo: optional(text("For your own records")),
+      task,
       idempotencyKey,
     }),
     readOnly: false,
@@ -173,6 +176,52 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     }),
   },
   {
+    name: "open_task",
+    title: "Open a task",
+    description:
+      "Sets a ceiling for one piece of work, within your limits: payments that name the task count in it.",
+    input: input({
+      id: text("Your own, such as report-1"),
+      limit: text("USDC"),
+      expiresAt: optional(text("RFC 3339")),
+      name: optional(text("For your owner")),
+    }),
+    readOnly: false,
+    pays: false,
+    openWorld: false,
+    toCall: (args) => ({ method: "POST", url: "/api/agents/tasks", payload: args }),
+  },
+  {
+    name: "close_task",
+    title: "Close a task",
+    description: "Ends a task: it pays nothing more. Returns what it cost.",
+    input: input({ id: text() }),
+    readOnly: false,
+    pays: false,
+    openWorld: false,
+    toCall: ({ id }) => ({
+      method: "POST",
+      url: `/api/agents/tasks/${encodeURIComponent(String(id))}/close`,
+      payload: {},
+    }),
+  },
+  {
+    name: "list_tasks",
+    title: "Tasks",
+    description: "Returns one task, or the open ones: what they cost, what is reserved and left.",
+    input: input({ id: optional(text()), cursor: optional(text()) }),
+    readOnly: true,
+    pays: false,
+    openWorld: false,
+    toCall: ({ id, cursor }) => ({
+      method: "GET",
+      url:
+        typeof id === "string"
+          ? `/api/agents/tasks/${encodeURIComponent(id)}`
+          : `/api/agents/tasks${queryText({ state: "open", ...(cursor === undefined ? {} : { cursor }) })}`,
+    }),
+  },
+  {
     name: "search_services",
     title: "Search paid services",
     description: `Searches the marketplace of paid APIs. Use a result's id as listingId. ${UNTRUSTED}`,
@@ -203,6 +252,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
         text("Comma list of blocked, reserved, submitted, settled, voided, unknown"),
       ),
       kind: optional(text("Comma list of spend, x402, withdrawal, incoming, deposit")),
+      task: optional(text()),
       from: optional(text("RFC 3339")),
       to: optional(text("RFC 3339")),
       limit: optional(integer("At most 100")),

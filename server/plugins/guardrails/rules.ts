@@ -391,6 +391,57 @@ const budget = {
   },
 } as const satisfies Rule<BudgetFacts, "budget_exceeded">;
 
+/** Of the task that the call names; missing where it names none. */
+interface TaskFacts extends Requested {
+  taskId?: string;
+  taskState?: "open" | "ended" | "closed" | "missing";
+  taskCeiling?: bigint;
+  taskSpent?: bigint;
+  taskReserved?: bigint;
+}
+
+const taskUsed = ({ taskCeiling: limit, taskSpent = 0n, taskReserved = 0n }: TaskFacts) =>
+  usedIf(limit, taskSpent, taskReserved);
+
+/** The agent opened the task itself, so the owner's approval does not lift it. */
+const task = {
+  name: "task",
+  codes: ["task_not_found", "task_ended", "task_ceiling_exceeded"],
+  check(facts) {
+    const { taskId, taskState, requested } = facts;
+    const used = taskUsed(facts);
+    if (taskState === "missing")
+      return { refusal: "task_not_found", detail: `The agent has no task "${taskId}".` };
+    if (used === null) return null;
+    if (taskState !== "open")
+      return {
+        refusal: "task_ended",
+        detail: `The task "${taskId}" ${taskState === "closed" ? "was closed" : "has ended"}.`,
+      };
+    const sum = used.spent + used.reserved;
+    return {
+      refusal: sum + requested > used.limit ? "task_ceiling_exceeded" : null,
+      detail: `${usdc(requested)} requested; ${usdc(sum)} of ${usdc(used.limit)} used by the task "${taskId}".`,
+    };
+  },
+  policy(facts) {
+    const used = taskUsed(facts);
+    return used && numbersOf(used, "task", formatAtomic);
+  },
+  advise(facts) {
+    const { limit, spent, reserved } = taskUsed(facts) ?? { limit: 0n, spent: 0n, reserved: 0n };
+    // Something reserved may come back: when, nobody knows.
+    const mayFit = facts.taskState === "open" && reserved > 0n && spent + facts.requested <= limit;
+    return {
+      retryable: mayFit,
+      ...(mayFit && {
+        suggestion: `${usdc(reserved)} of the task is reserved and comes back if those payments fail: wait for them, pay less, or open another task. The owner cannot lift it.`,
+      }),
+      extra: { nextReleaseAt: null, availableAt: null },
+    };
+  },
+} as const satisfies Rule<TaskFacts, "task_not_found" | "task_ended" | "task_ceiling_exceeded">;
+
 interface PaymentsPerHourFacts extends Requested {
   hourlyLimit?: bigint;
   hourlySpent?: bigint;
@@ -1069,6 +1120,7 @@ const ORDERED = [
   weeklyLimit,
   monthlyLimit,
   budget,
+  task,
   balance,
   floor,
   gas,
@@ -1097,6 +1149,7 @@ export interface Snapshot
     WeeklyLimitFacts,
     MonthlyLimitFacts,
     BudgetFacts,
+    TaskFacts,
     BalanceFacts,
     FloorFacts,
     GasFacts {
@@ -1179,6 +1232,9 @@ const NUMBERS: Readonly<Record<NumberFact, null>> = {
   budgetLimit: null,
   budgetUsed: null,
   budgetOthers: null,
+  taskCeiling: null,
+  taskSpent: null,
+  taskReserved: null,
   balance: null,
   outstanding: null,
   floor: null,

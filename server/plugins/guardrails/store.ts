@@ -187,6 +187,7 @@ function reserveParams(request: ReserveRequest & { paymentId: string; dryRun: bo
     heard: idempotency?.joins?.deliveredKey,
     call: idempotency?.call,
     dry_run: request.dryRun,
+    task: request.task,
     ...channelParams(request),
   };
 }

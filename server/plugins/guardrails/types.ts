@@ -117,6 +117,8 @@ export interface ReserveRequest {
   requirement?: unknown;
   idempotency?: IdempotencyRef;
   channel?: ChannelWanted;
+  /** The agent's task in which it counts. */
+  task?: string;
 }
 
 export type ReserveResult =

@@ -129,6 +129,17 @@ ${ASK_THE_OWNER} To ask, repeat the refused call with \`"requestApproval":true,"
 2. Wait until \`status\` is not \`open\`: \`curl -s "${baseUrl}/api/agents/approvals/<approvalId>?wait=30" -H "Authorization: Bearer $AGENT_API_KEY"\`
 3. \`granted\`: send exactly the same body again, with \`Idempotency-Key: <idempotencyKey>\`. It is paid once, however often you repeat it. \`declined\`: stop. Do not split the payment, change it or pay in another way.
 
+## 6. Keep one piece of work within a ceiling
+
+\`\`\`sh
+curl -s ${baseUrl}/api/agents/tasks -H "Authorization: Bearer $AGENT_API_KEY" \\
+  -H "Content-Type: application/json" -d '{"id":"report-1","limit":"0.50"}'
+\`\`\`
+
+- Add \`"task":"report-1"\` to fetches, quotes and payments: together they cost at most the ceiling. Your owner's limits stay.
+- \`GET /api/agents/tasks/report-1\` shows \`spent\`, \`reserved\` and \`left\`; \`POST /api/agents/tasks/report-1/close\` ends it. Optional: \`expiresAt\`, \`name\`.
+- Opening it again with the same terms changes nothing; other terms are refused (\`task_exists\`).
+
 ## Rules
 
 - Send an \`Idempotency-Key\` with every payment. After a timeout or a 409, 429, 503 or 504, repeat the call with the **same** key and body. You never pay twice.

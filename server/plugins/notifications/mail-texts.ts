@@ -178,6 +178,7 @@ const GROUPS: Readonly<Record<string, readonly [one: string, many: string]>> = {
   "approval.declined": ["request declined", "requests declined"],
   "approval.expired": ["request expired", "requests expired"],
   "agent.limit_reached": ["warning about a limit", "warnings about a limit"],
+  "budget.limit_reached": ["warning about a budget", "warnings about a budget"],
   "agent.low_balance": ["warning about a low balance", "warnings about a low balance"],
   "agent.funded": ["deposit", "deposits"],
   "agent.paused": ["agent paused by a rule", "agents paused by rules"],
@@ -256,6 +257,7 @@ function linksOf({ type, agentId, subjectId }: MailItem, place: Place): Link[] {
   if (type === "approval.requested" && ID.test(subjectId))
     add("Decide", `/approvals?approval=${subjectId}`);
   if (type === "session.created") add("End the other sessions", "/settings?do=end-sessions");
+  if (type === "budget.limit_reached") add("View", "/budgets");
   if (type === "webhook.disabled") add("View", "/notifications/webhooks");
   if (agentId === null || !ID.test(agentId)) return links;
   if (/^(key|policy)\./.test(type))

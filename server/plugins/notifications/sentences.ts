@@ -46,6 +46,13 @@ function changeOf(data: unknown, who: string): string {
   return fact(data, "agentId") === "?" ? words : `${who} ${words}`;
 }
 
+/** By its name, if that has only letters, digits and spaces: a mail program makes a link of anything else. */
+function budgetOf(data: unknown): string {
+  const name = isRecord(data) ? data["name"] : undefined;
+  const isPlain = typeof name === "string" && /^[\p{L}\p{N} _-]{1,60}$/u.test(name);
+  return isPlain ? `the budget "${name}"` : "a budget";
+}
+
 /** The name of an agent without one. */
 export const AN_AGENT = "An agent";
 
@@ -70,6 +77,7 @@ export function headline(
     "approval.declined": `You declined ${amount} for ${who}`,
     "approval.expired": `A request of ${who} for ${amount} expired`,
     "agent.limit_reached": `${who} has used ${fact(data, "percent")} % of its ${LIMITS[fact(data, "window")] ?? "daily"} limit of ${usdc("limit")}`,
+    "budget.limit_reached": `The agents of ${budgetOf(data)} have used ${fact(data, "percent")} % of its ${LIMITS[fact(data, "window")] ?? "daily"} limit of ${usdc("limit")}`,
     "agent.low_balance": `${who} has only ${usdc("balance")} left`,
     "agent.funded": `${who} received ${amount}`,
     "agent.paused": `${who} was paused by a rule: ${fact(data, "rule").replaceAll("_", " ")}`,
@@ -159,6 +167,7 @@ export function placeOf({
   if (type === "listing.flagged") return `/marketplace/${subject}`;
   if (type.startsWith("settlement.")) return `/merchant?settlement=${subject}`;
   if (type.startsWith("refund.")) return "/merchant";
+  if (type === "budget.limit_reached") return "/budgets";
   if (agentId === null) return "/settings";
   const agent = `/agents/${encodeURIComponent(agentId)}`;
   if (/^payment\.|^withdrawal\.settled$|^agent\.funded$/.test(type))

@@ -19,7 +19,7 @@ export function shortSelf(self: AgentSelf): AgentSelf {
 export function shortPayment(payment: Payment): PaymentSummary {
   const { id, kind, status, network, asset, recipient, amount } = payment;
   const { createdAt, settledAt, txHash, x402, sender, repeats } = payment;
-  const { memo, maximum, denial, failure, channel } = payment;
+  const { memo, task, maximum, denial, failure, channel } = payment;
   return {
     id,
     kind,
@@ -31,7 +31,7 @@ export function shortPayment(payment: Payment): PaymentSummary {
     createdAt,
     settledAt,
     txHash,
-    ...whatIsSet({ memo, maximum, denial, failure, channel }),
+    ...whatIsSet({ memo, task, maximum, denial, failure, channel }),
     ...(kind === "incoming" && { sender }),
     ...(repeats > 0 && { repeats }),
     ...(x402 && {

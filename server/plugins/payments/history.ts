@@ -36,6 +36,7 @@ function presentPayment(row: PaymentRow, networkOf: (chainId: number) => string)
             charged: row.chargedAtomic === null ? null : formatAtomic(row.chargedAtomic),
           },
     memo: row.memo,
+    task: row.taskId,
     createdAt: row.createdAt.toISOString(),
     updatedAt: row.updatedAt.toISOString(),
     settledAt: row.settledAt?.toISOString() ?? null,
@@ -158,6 +159,7 @@ export class PaymentHistory {
 interface PaymentQuery {
   statuses?: readonly string[];
   kinds?: readonly string[];
+  task?: string;
   from?: Date;
   to?: Date;
   page: PageRequest;
@@ -167,6 +169,7 @@ function readPaymentFilters(query: PaymentFilters): PaymentQuery {
   return {
     statuses: query.status?.split(","),
     kinds: query.kind?.split(","),
+    task: query.task,
     from: readTime(query.from, "query.from"),
     to: readTime(query.to, "query.to"),
     page: readPage(query),
@@ -218,6 +221,7 @@ const COLUMNS: readonly [string, (payment: Payment) => string | null | undefined
   ["channel", (payment) => payment.channel?.id],
   ["ceiling", (payment) => payment.channel?.ceiling],
   ["charged", (payment) => payment.channel?.charged],
+  ["task", (payment) => payment.task],
 ];
 
 const evidenceState = ({ x402 }: Payment): string | undefined =>

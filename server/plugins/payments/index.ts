@@ -266,11 +266,12 @@ function decorateReading(app: FastifyInstance): void {
   app.decorate("agentSelf", async (agent: { id: string; apiKeyId: string }) => {
     const row = await findSelf(app.prisma, { agentId: agent.id, apiKeyId: agent.apiKeyId });
     if (!row) throw new ApiError("not_found");
-    const [limits, allowlists, denied, wallets] = await Promise.all([
+    const [limits, allowlists, denied, wallets, tasks] = await Promise.all([
       app.limits.of(agent.id, { payees: true }),
       listAllowlists(app.prisma, [agent.id]),
       deniedOnList(app.prisma, agent.id),
       app.agentWallets([row]),
+      app.openTasks(agent.id),
     ]);
     if (!limits) throw new ApiError("not_found");
     const { network } = app.chains.byNetwork(row.network) ?? app.chains.default;
@@ -280,6 +281,7 @@ function decorateReading(app: FastifyInstance): void {
       allowlist,
       denied,
       wallets,
+      tasks,
       asset: network.usdc.address,
     });
   });

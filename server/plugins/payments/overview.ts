@@ -24,6 +24,7 @@ import type { AgentSelf } from "../../schemas/payments.ts";
 import type { AllowlistRow } from "../agents/payees-store.ts";
 import { readStoredSettings } from "../agents/store.ts";
 import { viewLimits, viewPayees } from "../agents/view.ts";
+import type { OpenTasks } from "../tasks/index.ts";
 
 interface OverviewDeps {
   agents(args: { ownerId: string; agentId: string | undefined }): Promise<OverviewAgent[]>;
@@ -178,6 +179,7 @@ export function presentSelf(
     allowlist: readonly AllowlistRow[];
     denied: ReadonlySet<string>;
     wallets: Wallets;
+    tasks: OpenTasks | undefined;
     asset: Address;
   },
 ): AgentSelf {
@@ -196,6 +198,7 @@ export function presentSelf(
     balance: own === undefined ? null : formatAtomic(own.atomic),
     balances: balancesOnWire(balances),
     limits: viewLimits(row, { ...around, wallet: around.wallets.facts.get(row.id) }),
+    ...(around.tasks && { tasks: around.tasks }),
     ...(settingsOnWire(SELF_FIELDS, row) as SelfWire),
     allowlist: viewPayees(around.allowlist, around.limits, around.denied),
     key: {

@@ -59,6 +59,8 @@ export interface PayRequest {
   url?: string;
   listingId?: string;
   requirement?: unknown;
+  /** The agent's task in which it counts. */
+  task?: string;
   idempotency?: IdempotencyRef;
   /** Ask the owner for approval if a rule denies the payment that an approval can lift. */
   requestApproval?: { reason: string | null };

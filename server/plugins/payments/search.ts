@@ -22,6 +22,7 @@ export interface Wanted {
   agentId?: string;
   statuses?: readonly string[];
   kinds?: readonly string[];
+  task?: string;
   payee?: Address;
   site?: string;
   minAtomic?: bigint;
@@ -61,6 +62,7 @@ export function readWanted(query: Asked): Wanted {
     agentId: query.agentId,
     statuses: query.status?.split(","),
     kinds: query.kind?.split(","),
+    task: query.task,
     payee: readPayee(query.payee),
     site: query.site?.trim().toLowerCase(),
     minAtomic: exact ?? readAmount(query.minAmount, "query.minAmount"),
@@ -92,10 +94,11 @@ const COST = Prisma.sql`COALESCE(p.charged, p.amount)`;
 
 /** Conditions on the row that is named `p`; the agents and the time are conditions of the caller. */
 export function conditionsOf(wanted: Wanted): Prisma.Sql {
-  const { statuses, kinds, payee, site, minAtomic, maxAtomic, text } = wanted;
+  const { statuses, kinds, task, payee, site, minAtomic, maxAtomic, text } = wanted;
   const all = [
     statuses && Prisma.sql`p.status = ANY(${statuses}::text[])`,
     kinds && Prisma.sql`p.kind = ANY(${kinds}::text[])`,
+    task !== undefined && Prisma.sql`p.task_id = ${task}`,
     payee && Prisma.sql`p.counterparty = ${payee}`,
     site !== undefined && ofSite(site),
     minAtomic !== undefined && Prisma.sql`${COST} >= ${decimalOf(minAtomic)}::numeric`,

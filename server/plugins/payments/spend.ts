@@ -71,6 +71,7 @@ export class Spend {
       network: this.#deps.networkOf(paid.chainId),
       settledAt: settledAt.toISOString(),
       remaining: formatAtomic(paid.remainingAtomic),
+      ...(request.task !== undefined && { task: request.task }),
     }));
     const key = { agentId, paymentId };
     if (await call.mustPayItself(key, result)) return this.run(request);
@@ -87,7 +88,7 @@ export class Spend {
 export function readSpend(
   body: SpendRequest,
   wallet: { walletAddress: Address; network: NetworkFacts },
-): Pick<PayRequest, "chainId" | "asset" | "to" | "amountAtomic" | "memo"> {
+): Pick<PayRequest, "chainId" | "asset" | "to" | "amountAtomic" | "memo" | "task"> {
   const amount = parsePayable(body.amount);
   if (!amount.ok) throw refuseField("invalid_amount", "body.amount", amount.reason);
   const { network } = wallet;
@@ -101,6 +102,7 @@ export function readSpend(
     to,
     amountAtomic: amount.atomic,
     memo: body.memo,
+    task: body.task,
   };
 }
 

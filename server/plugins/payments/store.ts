@@ -29,6 +29,7 @@ export interface PaymentRow extends Place {
   /** The signed maximum, where less may be charged. */
   maximumAtomic: bigint | null;
   memo: string | null;
+  taskId: string | null;
   requestId: string | null;
   apiKey: { id: string; label: string; prefix: string; last4: string } | null;
   /** How often the same request was refused again. */
@@ -64,6 +65,7 @@ export interface PaymentFilter {
   agentId: string;
   statuses?: readonly string[];
   kinds?: readonly string[];
+  task?: string;
   /** `from` is inclusive, `to` is exclusive. */
   from?: Date;
   to?: Date;
@@ -72,11 +74,12 @@ export interface PaymentFilter {
 
 /** Newest first. Returns one row more than the page, to show whether there is another page. */
 export async function listPayments(db: Db, filter: PaymentFilter): Promise<PaymentRow[]> {
-  const { agentId, statuses, kinds, from, to } = filter;
+  const { agentId, statuses, kinds, task, from, to } = filter;
   const within: Prisma.PaymentWhereInput = {
     agentId,
     ...(statuses === undefined ? {} : { status: { in: [...statuses] } }),
     ...(kinds === undefined ? {} : { kind: { in: [...kinds] } }),
+    ...(task === undefined ? {} : { taskId: task }),
     createdAt: { ...(from && { gte: from }), ...(to && { lt: to }) },
   };
   const stored = await readKeyset(filter.page, (where, order) =>
@@ -157,7 +160,7 @@ const ONE_PAYMENT = {
     SELECT (extract(epoch FROM p.created_at) * 1000000)::bigint AS "createdAtMicros", p.id,
            p.agent_id AS "agentId", a.name AS "agentName", a.wallet_address AS "walletAddress",
            p.kind, p.status, p.chain_id AS "chainId", p.asset, p.counterparty,
-           p.amount AS "amountAtomic", p.maximum AS "maximumAtomic", p.memo, p.request_id AS "requestId", p.repeats,
+           p.amount AS "amountAtomic", p.maximum AS "maximumAtomic", p.memo, p.task_id AS "taskId", p.request_id AS "requestId", p.repeats,
            p.denial_code AS "denialCode", p.policy, p.url, p.listing_id AS "listingId",
            p.requirement, p.evidence, p.upstream_status AS "upstreamStatus", p.delivered,
            p.failure_code AS "failureCode", p.failure_detail AS "failureDetail", p.nonce,

@@ -85,9 +85,9 @@ function* endings(books: readonly AgentBooks[], to: string): Generator<string> {
 }
 
 function entry(movement: Movement, expense: string): string {
-  const { at, amountAtomic, agent, memo, id, hash, site, payee, refundOf } = movement;
+  const { at, amountAtomic, agent, memo, id, hash, site, payee, refundOf, task } = movement;
   const own = movement.account === "wallet" ? walletAccount(agent) : channelsAccount(agent);
-  const facts = { id, hash, payee, site, "refund-of": refundOf, time: at.toISOString() };
+  const facts = { id, hash, payee, site, "refund-of": refundOf, task, time: at.toISOString() };
   const metadata = Object.entries(facts).flatMap(([name, value]) =>
     value === null ? [] : `  ${name}: ${quotedText(value)}\n`,
   );

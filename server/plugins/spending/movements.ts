@@ -33,6 +33,7 @@ export interface Movement {
   payee: string;
   site: string | null;
   memo: string | null;
+  task: string | null;
   hash: string | null;
   /** Of a refund: the payment that it returns. */
   refundOf: string | null;
@@ -57,6 +58,7 @@ interface Row {
   counterparty: string;
   site: string | null;
   memo: string | null;
+  task: string | null;
   hash: string | null;
 }
 
@@ -89,7 +91,7 @@ function readChunk(db: Db, agentId: string, span: Span, after: Row | undefined):
   return db.$queryRaw<Row[]>`
     SELECT p.id, ${MICROS_OF(Prisma.sql`p.settled_at`)} AS micros, p.settled_at AS at, p.kind,
            p.ceiling IS NOT NULL AS "isVoucher", COALESCE(p.charged, p.amount) AS amount, p.chain_id AS "chainId",
-           p.counterparty, ${SITE} AS site, p.memo, p.tx_hash AS hash
+           p.counterparty, ${SITE} AS site, p.memo, p.task_id AS task, p.tx_hash AS hash
       FROM payments p
      WHERE p.agent_id = ${agentId} AND p.status = 'settled'
        AND p.settled_at >= ${span.from} AND p.settled_at < ${span.to} AND ${later}
@@ -103,6 +105,7 @@ interface FoundRefund {
   paymentId: string;
   payee: string;
   site: string | null;
+  task: string | null;
 }
 
 type Refunds = Map<string, FoundRefund[]>;
@@ -116,7 +119,8 @@ async function readRefunds(db: Db, agentId: string, rows: readonly Row[]): Promi
   if (!first || !last || !rows.some(({ kind }) => kind === "incoming")) return refunds;
   const to = new Date(last.at.getTime() + 1);
   const found = await db.$queryRaw<FoundRefund[]>`
-    SELECT DISTINCT ON (r.id) s.tx_hash AS hash, s.value, p.id AS "paymentId", p.counterparty AS payee, ${SITE} AS site
+    SELECT DISTINCT ON (r.id) s.tx_hash AS hash, s.value, p.id AS "paymentId", p.counterparty AS payee, ${SITE} AS site,
+           p.task_id AS task
       FROM ${refundsOf([agentId], first.at, to)}`;
   for (const refund of found) {
     const key = refundKey(refund.hash, atomicOf(refund.value));
@@ -141,6 +145,7 @@ function asMovement(agent: ExportedAgent, row: Row, refunds: Refunds): Movement 
     payee: refund?.payee ?? row.counterparty,
     site: refund?.site ?? row.site,
     memo: row.memo === null ? null : plainWords(row.memo, 300),
+    task: refund?.task ?? row.task,
     hash: row.hash,
     refundOf: refund?.paymentId ?? null,
   };
@@ -171,6 +176,7 @@ const COLUMNS: readonly [string, (movement: Movement, networkOf: NetworkOf) => s
   ["txHash", ({ hash }) => hash],
   ["id", ({ id }) => id],
   ["refundOf", ({ refundOf }) => refundOf],
+  ["task", ({ task }) => task],
 ];
 
 type NetworkOf = (chainId: number) => string;

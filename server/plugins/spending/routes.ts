@@ -42,7 +42,7 @@ const sums: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "getSpending",
-        summary: "What the agents spent, by payee, site, agent or day",
+        summary: "What the agents spent, by payee, site, agent, task or day",
         querystring: SpendingQuery,
         response: { 200: Spending },
       },

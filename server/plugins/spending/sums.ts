@@ -17,6 +17,7 @@ const KEYS: Record<SpendingGroup, (paidAt: Prisma.Sql) => Prisma.Sql> = {
   payee: () => Prisma.sql`p.counterparty`,
   site: () => SITE,
   agent: () => Prisma.sql`p.agent_id`,
+  task: () => Prisma.sql`p.task_id`,
   day: (paidAt) => Prisma.sql`(${paidAt} AT TIME ZONE 'UTC')::date`,
 };
 

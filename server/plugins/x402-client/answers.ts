@@ -41,6 +41,8 @@ export interface PaidFacts {
   evidence?: KeptEvidence;
   /** It was paid through this channel, without a transaction. */
   channel?: { id: Hex; balance: string; charged: string };
+  /** The agent's task in which it counts. */
+  task?: string | undefined;
 }
 
 type Body = Record<string, unknown>;
@@ -107,6 +109,7 @@ export function paidBody(
     ...receiptOf(paid),
     ...noteOn(seen),
     ...chargeableMembers(paid),
+    ...(paid.task !== undefined && { task: paid.task }),
     ...(seen.paymentResponse === undefined
       ? {}
       : untrusted({ paymentResponse: seen.paymentResponse })),

@@ -140,6 +140,7 @@ function delivered(job: Job, payment: ChannelPayment, seen: UpstreamContent): Co
     job.deps.log.warn({ ...key, channelId, why: report.why }, "a seller broke a channel's rules");
   const paid = {
     ...facts,
+    task: job.input.task,
     amountAtomic: chargedAtomic,
     txHash: null,
     channel: members(through, chargedAtomic),

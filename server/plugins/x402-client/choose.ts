@@ -430,6 +430,7 @@ export function payRequest(
     requestId: caller.requestId,
     url: readableTarget(target.url, target.mcp),
     listingId: listing?.id,
+    task: input.task,
     requirement: terms,
     idempotency: caller.idempotency,
     ...(refusal && { refusal }),

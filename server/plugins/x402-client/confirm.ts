@@ -97,6 +97,7 @@ async function handedOver(
   const maximumAtomic = scheme.mostOf?.(authorization);
   const facts: PaidFacts = {
     ...payment.facts,
+    task: job.input.task,
     txHash,
     ...(isPaid && { amountAtomic: collected.amountAtomic }),
     ...(maximumAtomic !== undefined && { most: { scheme: scheme.name, maximumAtomic } }),

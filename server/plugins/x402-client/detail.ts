@@ -32,6 +32,7 @@ const UNUSUAL = [
   "cached",
   "signedIn",
   "budgetReturnsAt",
+  "task",
   "dryRun",
   "price",
   "requirement",

@@ -519,7 +519,7 @@ export class X402Client {
   }
 
   /** For a refusal before any price or payee was known. */
-  #withoutTerms({ caller, target, listing }: Job) {
+  #withoutTerms({ caller, target, listing, input }: Job) {
     const { networks } = this.#deps;
     const network = networks.find(({ id }) => id === caller.network) ?? networks[0];
     if (!network) throw new Error("no network is configured");
@@ -534,6 +534,7 @@ export class X402Client {
       site: siteOf(target.url),
       url: readableTarget(target.url, target.mcp),
       listingId: listing?.id,
+      task: input.task,
     };
   }
 }

@@ -32,6 +32,7 @@ export interface FetchInput {
   dryRun?: boolean;
   timeoutMs?: number;
   maxAge?: number;
+  task?: string;
   requestApproval?: boolean;
   reason?: string;
 }

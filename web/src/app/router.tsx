@@ -53,6 +53,7 @@ export const router = createBrowserRouter([
             ...screen(() => import("./routes/agent.tsx")),
             children: [
               { index: true, ...screen(() => import("./routes/agent-activity.tsx")) },
+              { path: "tasks", ...screen(() => import("./routes/agent-tasks.tsx")) },
               { path: "channels", ...screen(() => import("./routes/agent-channels.tsx")) },
               { path: "rules", ...screen(() => import("./routes/agent-rules.tsx")) },
               { path: "keys", ...screen(() => import("./routes/agent-keys.tsx")) },

@@ -12,6 +12,8 @@ from ._types import (
     Payment,
     PaymentPage,
     SpendResult,
+    Task,
+    TaskPage,
 )
 
 __all__ = [
@@ -31,4 +33,6 @@ __all__ = [
     "Purser",
     "PurserError",
     "SpendResult",
+    "Task",
+    "TaskPage",
 ]

@@ -20,6 +20,8 @@ from ._types import (
     Payment,
     PaymentPage,
     SpendResult,
+    Task,
+    TaskPage,
 )
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
@@ -74,6 +76,7 @@ class Purser:
         *,
         network: Optional[str] = None,
         memo: Optional[str] = None,
+        task: Optional[str] = None,
         request_approval: bool = False,
         reason: Optional[str] = None,
         wait_for_approval: float = 0.0,
@@ -85,6 +88,7 @@ class Purser:
             amount=amount,
             network=network,
             memo=memo,
+            task=task,
             requestApproval=request_approval or None,
             reason=reason,
         )
@@ -103,6 +107,7 @@ class Purser:
         max_amount: Optional[str] = None,
         max_age: Optional[int] = None,
         timeout_ms: Optional[int] = None,
+        task: Optional[str] = None,
         request_approval: bool = False,
         reason: Optional[str] = None,
         wait_for_approval: float = 0.0,
@@ -122,6 +127,7 @@ class Purser:
             maxAmount=max_amount,
             maxAge=max_age,
             timeoutMs=timeout_ms,
+            task=task,
             requestApproval=request_approval or None,
             reason=reason,
             detail=detail,
@@ -138,6 +144,7 @@ class Purser:
         method: Optional[Literal["GET", "HEAD"]] = None,
         headers: Optional[Mapping[str, str]] = None,
         max_amount: Optional[str] = None,
+        task: Optional[str] = None,
         detail: Optional[Detail] = None,
     ) -> FetchResult:
         """What a call would cost and whether the limits allow it; pays nothing, and returns only the terms."""
@@ -148,6 +155,7 @@ class Purser:
             method=method,
             headers=None if headers is None else dict(headers),
             maxAmount=max_amount,
+            task=task,
             dryRun=True,
             detail=detail,
         )
@@ -158,14 +166,46 @@ class Purser:
         *,
         limit: Optional[int] = None,
         cursor: Optional[str] = None,
+        task: Optional[str] = None,
         detail: Optional[Detail] = None,
     ) -> PaymentPage:
-        path = "/api/agents/me/payments" + _query(limit=limit, cursor=cursor, detail=detail)
+        path = "/api/agents/me/payments" + _query(limit=limit, cursor=cursor, task=task, detail=detail)
         return cast(PaymentPage, self._call("GET", path, "items"))
 
     def payment(self, payment_id: str) -> Payment:
         path = f"/api/agents/me/payments/{urllib.parse.quote(payment_id, safe='')}"
         return cast(Payment, self._call("GET", path, "id"))
+
+    def open_task(
+        self,
+        task_id: str,
+        limit: str,
+        *,
+        expires_at: Optional[str] = None,
+        name: Optional[str] = None,
+    ) -> Task:
+        """Opens a task: a ceiling for all payments that name it (`task`), within this agent's own limits. Opening it
+        again with the same terms changes nothing. `expires_at` is a time such as `2026-12-31T18:00:00Z`."""
+        body = _given(id=task_id, limit=limit, expiresAt=expires_at, name=name)
+        return cast(Task, self._call("POST", "/api/agents/tasks", "id", body))
+
+    def task(self, task_id: str) -> Task:
+        """What a task cost, what is reserved, and what is left."""
+        return cast(Task, self._call("GET", _task_path(task_id), "id"))
+
+    def close_task(self, task_id: str) -> Task:
+        """From now on it pays nothing."""
+        return cast(Task, self._call("POST", _task_path(task_id) + "/close", "id", {}))
+
+    def tasks(
+        self,
+        *,
+        state: Optional[Literal["open", "all"]] = None,
+        limit: Optional[int] = None,
+        cursor: Optional[str] = None,
+    ) -> TaskPage:
+        path = "/api/agents/tasks" + _query(state=state, limit=limit, cursor=cursor)
+        return cast(TaskPage, self._call("GET", path, "items"))
 
     def listings(
         self,
@@ -299,6 +339,10 @@ class _AttemptResults:
 
 def _given(**members: Any) -> Dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
+
+
+def _task_path(task_id: str) -> str:
+    return f"/api/agents/tasks/{urllib.parse.quote(task_id, safe='')}"
 
 
 def _query(**members: Any) -> str:

@@ -62,6 +62,17 @@ class AgentSelfLimits(TypedDict):
     budgets: List[AgentSelfLimitsBudgetsItem]
 
 
+class AgentSelfTasksNewestItem(TypedDict):
+    id: str
+    left: str
+    expiresAt: Optional[str]
+
+
+class AgentSelfTasks(TypedDict):
+    open: int
+    newest: List[AgentSelfTasksNewestItem]
+
+
 class AgentSelfAllowlistItemLimits(TypedDict):
     limit: str
     spent: str
@@ -105,6 +116,7 @@ class AgentSelf(TypedDict):
     balance: Optional[str]
     balances: NotRequired[List[AgentSelfBalancesItem]]
     limits: AgentSelfLimits
+    tasks: NotRequired[AgentSelfTasks]
     perPaymentLimit: Optional[str]
     fetch: Literal["any", "sites"]
     expiresAt: Optional[str]
@@ -128,6 +140,7 @@ class SpendResult(TypedDict):
     network: str
     settledAt: str
     remaining: str
+    task: NotRequired[str]
     replayed: NotRequired[Literal[True]]
     next: NotRequired[str]
 
@@ -254,6 +267,7 @@ class FetchResult(TypedDict):
     omittedHeaders: NotRequired[List[str]]
     note: NotRequired[str]
     receipt: NotRequired[FetchResultReceipt]
+    task: NotRequired[str]
     budgetReturnsAt: NotRequired[str]
     cached: NotRequired[Literal[True]]
     cachedAt: NotRequired[str]
@@ -401,6 +415,7 @@ class Payment(TypedDict):
     maximum: Optional[str]
     channel: Optional[PaymentChannel]
     memo: Optional[str]
+    task: Optional[str]
     createdAt: str
     updatedAt: str
     settledAt: Optional[str]
@@ -539,6 +554,7 @@ class PaymentSummary(TypedDict):
     maximum: NotRequired[Optional[str]]
     channel: NotRequired[Optional[PaymentSummaryChannel]]
     memo: NotRequired[Optional[str]]
+    task: NotRequired[Optional[str]]
     createdAt: str
     updatedAt: NotRequired[str]
     settledAt: Optional[str]
@@ -668,8 +684,27 @@ class ApprovalRequired(TypedDict):
     next: str
 
 
+class Task(TypedDict):
+    id: str
+    name: Optional[str]
+    state: Literal["open", "ended", "closed"]
+    limit: str
+    spent: str
+    reserved: str
+    left: str
+    payments: int
+    expiresAt: Optional[str]
+    closedAt: Optional[str]
+    createdAt: str
+
+
 class PaymentPage(TypedDict):
     items: List[PaymentSummary]
+    nextCursor: Optional[str]
+
+
+class TaskPage(TypedDict):
+    items: List[Task]
     nextCursor: Optional[str]
 
 

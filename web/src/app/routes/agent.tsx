@@ -70,6 +70,7 @@ export default function AgentScreen(): ReactNode {
           label="Agent"
           items={[
             { to: base, label: "Activity", end: true },
+            { to: `${base}/tasks`, label: "Tasks" },
             { to: `${base}/channels`, label: "Channels" },
             { to: `${base}/rules`, label: "Rules" },
             { to: `${base}/keys`, label: "Keys" },

@@ -38,6 +38,7 @@ export default function SpendingScreen(): ReactNode {
           <SpendingTable by="payee" title="Payees" range={range} onChoose={choice.payee.set} />
           <SpendingTable by="site" title="Sites" range={range} onChoose={choice.site.set} />
           <SpendingTable by="agent" title="Agents" range={range} onChoose={choice.agentId.set} />
+          <SpendingTable by="task" title="Tasks" range={range} onChoose={choice.task.set} />
         </Columns>
         <FoundPayments search={range} />
       </Stack>

@@ -4,7 +4,7 @@ import { TYPES, URGENT_NAMES } from "./words.ts";
 
 type GroupName = "Payments" | "Refusals" | "Approvals" | "Account";
 
-const REFUSALS = /^(payment\.blocked|agent\.limit_reached|channel\.refused)$/;
+const REFUSALS = /^(payment\.blocked|(agent|budget)\.limit_reached|channel\.refused)$/;
 /** The groups of the history; any other is about the account. */
 const GROUP_OF: Readonly<Record<string, GroupName>> = {
   Payments: "Payments",

@@ -24,6 +24,7 @@ export const TYPES: Readonly<Record<NotificationTypeName, TypeLabel>> = {
   "approval.declined": words("Approval declined", "Approvals"),
   "approval.expired": words("Approval expired", "Approvals"),
   "agent.limit_reached": words("Limit reached", "Agents", "yellow"),
+  "budget.limit_reached": words("Budget's limit reached", "Agents", "yellow"),
   "agent.low_balance": words("Low balance", "Agents", "yellow"),
   "agent.paused": words("Paused by a rule", "Agents", "red"),
   "agent.funded": words("Money received", "Agents", "green"),

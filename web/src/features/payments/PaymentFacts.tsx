@@ -54,6 +54,7 @@ export function PaymentFacts({
             payment.sender !== null && ["From", address(payment.sender)],
           ["Network", network?.name ?? payment.network],
           payment.memo !== null && payment.memo !== "" && ["Memo", payment.memo],
+          payment.task !== null && ["Task", payment.task],
           payment.txHash !== null && [
             "Transaction",
             <TxHash key="tx" value={payment.txHash} explorerUrl={explorer} />,

@@ -13,7 +13,7 @@ interface PaymentRowProps {
 }
 
 export function PaymentRow({ payment, labelOf, agentName, onOpen }: PaymentRowProps): ReactNode {
-  const { kind, status, denial, memo, repeats } = payment;
+  const { kind, status, denial, memo, task, repeats } = payment;
   const { color, label } = statusOf(payment);
   return (
     <MoneyRow
@@ -25,6 +25,7 @@ export function PaymentRow({ payment, labelOf, agentName, onOpen }: PaymentRowPr
           {isThroughChannel(payment) && " · through a channel"}
           {denial && ` · ${reasonOf(denial.code)}`}
           {memo !== null && memo !== "" && ` · ${memo}`}
+          {task !== null && ` · task ${task}`}
         </>
       }
       badge={

@@ -29,6 +29,7 @@ export interface PaymentSearch {
   agentId: string;
   payee: string;
   site: string;
+  task: string;
 }
 
 /** Across the owner's agents. */

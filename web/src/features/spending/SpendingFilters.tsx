@@ -41,11 +41,12 @@ function Chosen({ choice }: { choice: Choice }): ReactNode {
   const { data } = useInfiniteQuery(spendingQuery("agent", choice.range));
   const agents = data?.pages.flatMap(({ items }) => items) ?? [];
   const agent = agents.find(({ key }) => key === choice.agentId.value);
-  const { payee, site } = choice;
+  const { payee, site, task } = choice;
   const all = [
     { what: "agent", text: agent?.name ?? "chosen", ...choice.agentId },
     { what: "payee", text: `${payee.value.slice(0, 6)}…${payee.value.slice(-4)}`, ...payee },
     { what: "site", text: site.value.replace(/^https:\/\//, ""), ...site },
+    { what: "task", text: task.value, ...task },
   ].filter(({ value }) => value !== "");
   if (all.length === 0) return null;
   return (

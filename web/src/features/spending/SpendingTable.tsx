@@ -21,7 +21,7 @@ interface SpendingTableProps {
   onChoose: (key: string) => void;
 }
 
-/** Sums by payee, site or agent, the largest first, and the rest of them in one row. */
+/** Sums by payee, site, agent or task, the largest first, and the rest of them in one row. */
 export function SpendingTable({ by, title, range, onChoose }: SpendingTableProps): ReactNode {
   const query = useInfiniteQuery(spendingQuery(by, range));
   const { hasNextPage, isFetchingNextPage, fetchNextPage } = query;
@@ -31,6 +31,8 @@ export function SpendingTable({ by, title, range, onChoose }: SpendingTableProps
   const total = atomic(last?.total.charged ?? "0");
   // The totals above say that nothing was spent.
   if (last && items.length === 0) return null;
+  // Most agents open no tasks.
+  if (by === "task" && !items.some(({ key }) => key !== null)) return null;
   return (
     <Section flush title={title}>
       <QueryStatus query={query} what={title.toLowerCase()} failed="The sums could not be loaded">
@@ -115,7 +117,7 @@ function Row({ by, item, total, onChoose }: RowProps): ReactNode {
 }
 
 function nameOf(by: SpendingBy, { key, name }: Item): string {
-  if (key === null) return "Without a site";
+  if (key === null) return by === "task" ? "Without a task" : "Without a site";
   if (by === "site") return key.replace(/^https:\/\//, "");
   const short = by === "payee" ? `${key.slice(0, 6)}…${key.slice(-4)}` : key;
   return name === null ? short : by === "payee" ? `${name}, ${short}` : name;

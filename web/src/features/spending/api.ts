@@ -11,6 +11,7 @@ export interface SpendingRange {
   agentId: string;
   payee: string;
   site: string;
+  task: string;
 }
 
 export type SpendingBy = Spending["by"];

@@ -18,13 +18,14 @@ export function useChoice() {
   const [agentId, setAgentId] = useParameter("agent");
   const [payee, setPayee] = useParameter("payee");
   const [site, setSite] = useParameter("site");
+  const [task, setTask] = useParameter("task");
   const [settled] = useDebouncedValue(search.trim(), PAUSE_MS);
   const chosen = readPeriod(period);
   const days = daysOf(chosen, { from, to }, useNowMs());
-  const range: SpendingRange = { ...days, search: settled, agentId, payee, site };
+  const range: SpendingRange = { ...days, search: settled, agentId, payee, site, task };
   return {
     range,
-    isFiltered: [search, agentId, payee, site].some((value) => value !== ""),
+    isFiltered: [search, agentId, payee, site, task].some((value) => value !== ""),
     period: { value: chosen, onChange: setPeriod },
     from: { value: from, onChange: setFrom, max: to },
     to: { value: to, onChange: setTo, min: from },
@@ -32,6 +33,7 @@ export function useChoice() {
     agentId: { value: agentId, set: setAgentId },
     payee: { value: payee, set: setPayee },
     site: { value: site, set: setSite },
+    task: { value: task, set: setTask },
     /** As it is stored: a period that moves with the calendar stays one. */
     toSave: (): SpendingFilter => ({
       ...(chosen === "custom" ? { ...(from && { from }), ...(to && { to }) } : { period: chosen }),
@@ -39,6 +41,7 @@ export function useChoice() {
       ...(agentId !== "" && { agentId }),
       ...(payee !== "" && { payee }),
       ...(site !== "" && { site }),
+      ...(task !== "" && { task }),
     }),
     apply: (filter: SpendingFilter): void => {
       setPeriod(filter.period ?? "custom");
@@ -48,6 +51,7 @@ export function useChoice() {
       setAgentId(filter.agentId ?? "");
       setPayee(filter.payee ?? "");
       setSite(filter.site ?? "");
+      setTask(filter.task ?? "");
     },
   };
 }
