@@ -16,13 +16,13 @@ import { queryClient } from "../lib/query-client.ts";
 import { keys } from "../lib/query-keys.ts";
 import type { Agent, FirstSteps as FirstStepsWire } from "../lib/wire.ts";
 import { useInfo } from "../shared/info.ts";
-import { useIsRecovery } from "../shared/session/OwnerOnly.tsx";
+import { useRights } from "../shared/session/OwnerOnly.tsx";
 import { hasWallet, useOwner } from "../shared/session/session-context.ts";
 
 /** What is left until the first paid call. The server decides whether it is shown. */
 export function FirstSteps({ agentId }: { agentId?: string }): ReactNode {
   const { data } = useQuery(firstStepsQuery);
-  const isRecovery = useIsRecovery();
+  const rights = useRights();
   // Once it was on screen it stays until the page is left, so that the receipt of the first call can be read.
   const [wasOpen, setWasOpen] = useState(false);
   if (data?.isOpen === true && !wasOpen) setWasOpen(true);
@@ -36,7 +36,7 @@ export function FirstSteps({ agentId }: { agentId?: string }): ReactNode {
   });
   const id = agentId ?? data?.agentId ?? undefined;
   const isShown = data?.isOpen === true || (wasOpen && data?.steps.paid === true);
-  if (!data || id === undefined || isRecovery || !isShown) return null;
+  if (!data || id === undefined || rights !== "all" || !isShown) return null;
   return (
     <Section
       title={data.steps.paid ? "Your agent paid for the first time" : "First steps"}

@@ -1,7 +1,9 @@
 import { Alert, Button, Text } from "@mantine/core";
 import type { ReactNode } from "react";
+import { Link } from "react-router";
 import { ApiError } from "../lib/api.ts";
 import { NotSigned } from "../lib/orders/signing.ts";
+import { plural } from "../lib/plural.ts";
 import { AlertIcon } from "./icons.tsx";
 import { Note } from "./Layout.tsx";
 
@@ -25,6 +27,7 @@ export function ErrorNotice({ error, title, onRetry }: ErrorNoticeProps): ReactN
       </Note>
     );
   const problem = error instanceof ApiError ? error : undefined;
+  if (problem?.isWaiting === true) return <WaitingNotice problem={problem} />;
   const detail = sentence(error);
   const fields = fieldErrors(problem);
   return (
@@ -59,6 +62,22 @@ export function ErrorNotice({ error, title, onRetry }: ErrorNoticeProps): ReactN
         </Button>
       )}
     </Alert>
+  );
+}
+
+/** No failure and no success: the request of a team waits for other members. */
+function WaitingNotice({ problem: { problem, message } }: { problem: ApiError }): ReactNode {
+  const { id, needed, collected } = problem;
+  const missing = Number(needed) - (Array.isArray(collected) ? collected.length : 0);
+  return (
+    <Note color="yellow">
+      <p role="status">
+        <strong>
+          {missing > 0 ? `Waits for ${plural(missing, "more signature")}.` : "Waits for signatures."}
+        </strong>{" "}
+        {message} <Link to={`/waiting?order=${String(id)}`}>Show the order</Link>
+      </p>
+    </Note>
   );
 }
 

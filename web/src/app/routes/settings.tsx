@@ -25,7 +25,7 @@ export default function SettingsScreen(): ReactNode {
       <Stack gap="lg">
         <EndSessions />
         <AskFor place="settings" />
-        <WaysToSignIn />
+        {!session.member && <WaysToSignIn />}
         {!hasWallet(session) && <PayoutAddress />}
         <Section
           title="Notifications"
@@ -35,9 +35,11 @@ export default function SettingsScreen(): ReactNode {
             <Button component={Link} to="/notifications">
               History
             </Button>
-            <Button component={Link} to="/notifications/devices">
-              Devices
-            </Button>
+            {!session.member && (
+              <Button component={Link} to="/notifications/devices">
+                Devices
+              </Button>
+            )}
             <OwnerOnly>
               <Button component={Link} to="/notifications/email">
                 E-mail

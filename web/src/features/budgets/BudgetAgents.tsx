@@ -8,7 +8,7 @@ import { List } from "../../components/List.tsx";
 import { MutationButton } from "../../components/PendingButton.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Budget, BudgetAgent } from "../../lib/wire.ts";
-import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
+import { NotForViewers, OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 import { candidatesQuery, membersQuery, putIn, takeOut } from "./api.ts";
 import styles from "./Budgets.module.css";
 import { useSigning } from "./use-signing.ts";
@@ -44,6 +44,7 @@ export function BudgetAgents({
             {(agent) => <Member key={agent.id} budget={budget} agent={agent} />}
           </List>
         </section>
+        <NotForViewers>
         <TextInput
           label="Put agents in"
           description="It counts what they pay from then on. Needs no signature"
@@ -62,6 +63,7 @@ export function BudgetAgents({
             {(agent) => <Candidate key={agent.id} budget={budget} agent={agent} />}
           </List>
         </section>
+        </NotForViewers>
       </Stack>
     </Dialog>
   );
