@@ -73,7 +73,9 @@ function WaitingNotice({ problem: { problem, message } }: { problem: ApiError })
     <Note color="yellow">
       <p role="status">
         <strong>
-          {missing > 0 ? `Waits for ${plural(missing, "more signature")}.` : "Waits for signatures."}
+          {missing > 0
+            ? `Waits for ${plural(missing, "more signature")}.`
+            : "Waits for signatures."}
         </strong>{" "}
         {message} <Link to={`/waiting?order=${String(id)}`}>Show the order</Link>
       </p>

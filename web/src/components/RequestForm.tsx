@@ -48,15 +48,17 @@ export function RequestForm(props: RequestFormProps): ReactNode {
         {!isDone && (
           <Group justify={`flex-${align}`}>
             {onCancel && <Button onClick={onCancel}>{isWaiting ? "Close" : cancel}</Button>}
-            {!isWaiting && (<PendingButton
-              type="submit"
-              variant={variant}
-              color={color}
-              disabled={disabled}
-              pending={mutation.isPending && pending}
-            >
-              {confirm}
-            </PendingButton>)}
+            {!isWaiting && (
+              <PendingButton
+                type="submit"
+                variant={variant}
+                color={color}
+                disabled={disabled}
+                pending={mutation.isPending && pending}
+              >
+                {confirm}
+              </PendingButton>
+            )}
             {more}
           </Group>
         )}

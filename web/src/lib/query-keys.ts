@@ -29,6 +29,7 @@ export const keys = {
   payout: ["payout"],
   team: ["team"],
   waiting: ["waiting"],
+  waitingOrder: (id: string) => ["waiting", id] as const,
   waitingReading: (id: string) => ["waiting", id, "reading"] as const,
   audit: (agentId: string) => ["audit", agentId] as const,
   /** Every list of an agent's payments, with any filter. */
@@ -125,6 +126,7 @@ export const staleAfter = {
   /** One may say that an order waits for a signature. */
   notification: ["notifications", "waiting"],
   waiting: ["waiting", "notifications"],
+  members: ["team", "waiting", "session", "audit-chain"],
   filter: ["saved-filters"],
   listing: ["listings", "listing"],
   webhook: ["webhooks", "deliveries", "notifications", "audit-chain"],
@@ -153,6 +155,7 @@ export const invalidate = {
   afterConnections: () => refetch(staleAfter.connections),
   afterApproval: () => refetch(staleAfter.approval),
   afterWaiting: () => refetch(staleAfter.waiting),
+  afterMembers: () => refetch(staleAfter.members),
   /** The order was carried out: it may have changed anything. */
   afterAll: () => queryClient.invalidateQueries(),
   afterFilter: () => refetch(staleAfter.filter),

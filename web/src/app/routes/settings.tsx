@@ -50,6 +50,20 @@ export default function SettingsScreen(): ReactNode {
             </OwnerOnly>
           </Group>
         </Section>
+        <Section
+          title="Team"
+          hint={
+            session.member
+              ? "Who decides for this team, and how many must sign."
+              : "An account that several people share, so that no single key can raise limits or withdraw."
+          }
+        >
+          <Group>
+            <Button component={Link} to="/team">
+              {session.member ? "Members" : "Teams"}
+            </Button>
+          </Group>
+        </Section>
         <NeverPay />
         <Theme />
         <Sessions onSignOut={leave} />

@@ -31,7 +31,8 @@ export function PauseButton({ agent, compact }: { agent: Agent; compact?: boolea
     },
     onSettled: invalidate.afterRules,
   });
-  if (agent.status === "archived" || rights === "read" || (isPaused && rights !== "all")) return null;
+  if (agent.status === "archived" || rights === "read" || (isPaused && rights !== "all"))
+    return null;
   const icon = isPaused ? <PlayIcon size={16} /> : <PauseIcon size={16} />;
   if (compact === true)
     return (

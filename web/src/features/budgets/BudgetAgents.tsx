@@ -45,24 +45,24 @@ export function BudgetAgents({
           </List>
         </section>
         <NotForViewers>
-        <TextInput
-          label="Put agents in"
-          description="It counts what they pay from then on. Needs no signature"
-          placeholder="Name or address"
-          value={search}
-          onChange={setSearch}
-        />
-        <section aria-label="Other agents">
-          <List
-            isFramed
-            query={{ ...agents, data: others }}
-            what="agents"
-            failed="Agents could not be loaded"
-            empty={<EmptyState title="No other agent matches" />}
-          >
-            {(agent) => <Candidate key={agent.id} budget={budget} agent={agent} />}
-          </List>
-        </section>
+          <TextInput
+            label="Put agents in"
+            description="It counts what they pay from then on. Needs no signature"
+            placeholder="Name or address"
+            value={search}
+            onChange={setSearch}
+          />
+          <section aria-label="Other agents">
+            <List
+              isFramed
+              query={{ ...agents, data: others }}
+              what="agents"
+              failed="Agents could not be loaded"
+              empty={<EmptyState title="No other agent matches" />}
+            >
+              {(agent) => <Candidate key={agent.id} budget={budget} agent={agent} />}
+            </List>
+          </section>
         </NotForViewers>
       </Stack>
     </Dialog>

@@ -28,17 +28,17 @@ export function Devices(): ReactNode {
   return (
     <Stack gap="lg">
       <NotInTeams>
-      <OwnerOnly>
-        <Section
-          title="On this device"
-          hint="Messages appear here although no page of Purser is open: requests for approval at once, limits, new keys and sign-ins. Opening one decides nothing."
-        >
-          <QueryStatus query={query} what="devices" failed="The devices could not be loaded">
-            <Skeleton shape="row" count={1} />
-          </QueryStatus>
-          {query.data && <ThisDevice publicKey={query.data.publicKey} own={own} />}
-        </Section>
-      </OwnerOnly>
+        <OwnerOnly>
+          <Section
+            title="On this device"
+            hint="Messages appear here although no page of Purser is open: requests for approval at once, limits, new keys and sign-ins. Opening one decides nothing."
+          >
+            <QueryStatus query={query} what="devices" failed="The devices could not be loaded">
+              <Skeleton shape="row" count={1} />
+            </QueryStatus>
+            {query.data && <ThisDevice publicKey={query.data.publicKey} own={own} />}
+          </Section>
+        </OwnerOnly>
       </NotInTeams>
       {devices.length > 0 && (
         <Section flush title="Devices" hint="Ending a session also removes its device.">

@@ -20,8 +20,7 @@ export function TargetFields({ owner, draft, errors, onChange }: TargetFieldsPro
     return (
       <p>
         <Text span c="dimmed" size="sm">
-          Goes to {whose(session)}{" "}
-          {hasWallet(session) ? "wallet" : "payout address"}
+          Goes to {whose(session)} {hasWallet(session) ? "wallet" : "payout address"}
         </Text>{" "}
         <Address value={owner} copy={false} />
         {!isRecovery && hasWallet(session) && (

@@ -29,10 +29,7 @@ export function WithdrawalReview({ agent, owner, withdrawal, state }: ReviewProp
         <Money amount={BigInt(order.amount)} size="display" />
         <p>
           goes from {agent.name} to{" "}
-          {isSameAddress(order.to, owner)
-            ? `${whose(session)} ${home}`
-            : "another address"}
-          .
+          {isSameAddress(order.to, owner) ? `${whose(session)} ${home}` : "another address"}.
         </p>
       </div>
       <ToSign typedData={typedData} />
