@@ -1,7 +1,7 @@
 import { Badge, Menu } from "@mantine/core";
 import type { ReactNode } from "react";
 import { useNavigate } from "react-router";
-import { CheckIcon, TeamIcon, UserIcon } from "../components/icons.tsx";
+import { TeamIcon, UserIcon } from "../components/icons.tsx";
 import { useActFor } from "../features/teams/use-act-for.ts";
 import { useWaitingCount } from "../features/teams/WaitingLink.tsx";
 import { shortAddress } from "../lib/address.ts";
@@ -80,30 +80,25 @@ function Accounts({ session, after }: Required<AccountMenuProps>): ReactNode {
   const switchTo = useActFor();
   const { teams, member, address } = session;
   if (teams.length === 0 && !member) return null;
-  const accounts = [
-    { owner: null, label: "Own account", isNow: member === null },
-    ...teams.map(({ owner, name, role }) => ({
-      owner,
-      label: `${name}, ${role}`,
-      isNow: owner === address,
-    })),
-  ];
+  const own = "own";
   return (
     <>
       <Menu.Label>Act for</Menu.Label>
-      {accounts.map(({ owner, label, isNow }) => (
-        <Menu.Item
-          key={owner ?? "own"}
-          role="menuitemradio"
-          aria-checked={isNow}
-          rightSection={isNow && <CheckIcon size={16} />}
-          onClick={() => {
-            if (!isNow) switchTo.mutate({ owner, to: after });
-          }}
-        >
-          {label}
-        </Menu.Item>
-      ))}
+      <Menu.RadioGroup
+        value={member ? address : own}
+        onChange={(value) => {
+          switchTo.mutate({ owner: value === own ? null : value, to: after });
+        }}
+      >
+        <Menu.RadioItem value={own} closeMenuOnClick>
+          Own account
+        </Menu.RadioItem>
+        {teams.map(({ owner, name, role }) => (
+          <Menu.RadioItem key={owner} value={owner} closeMenuOnClick>
+            {name}, {role}
+          </Menu.RadioItem>
+        ))}
+      </Menu.RadioGroup>
       <Menu.Divider />
     </>
   );

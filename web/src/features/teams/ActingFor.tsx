@@ -30,7 +30,7 @@ export function ActingFor({ session }: { session: Session }): ReactNode {
           if (!switchTo.isPending) switchTo.mutate({ owner: null, to: "/agents" });
         }}
       >
-        Own account
+        Act for yourself
       </Button>
     </aside>
   );

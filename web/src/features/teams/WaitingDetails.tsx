@@ -70,7 +70,7 @@ function Decide({ waiting, onDone }: WaitingDetailsProps): ReactNode {
   const { member } = useOwner();
   const rights = useRights();
   const { sign, send, giveUp } = useDecide(waiting, onDone);
-  const { isComplete, canSign, kind, team } = waiting;
+  const { isComplete, canSign, kind, team, by } = waiting;
   const maySend =
     member !== null && (rights === "all" || (rights === "tighten" && kind === "ApprovePayment"));
   const signLabel = member ? "Sign" : "Accept and sign";
@@ -120,7 +120,7 @@ function Decide({ waiting, onDone }: WaitingDetailsProps): ReactNode {
             Carry it out
           </PendingButton>
         )}
-        {member && (
+        {member && isSameAddress(by, member.address) && (
           <NotForViewers>
             <MutationButton mutation={giveUp} pending="Withdrawing…">
               Withdraw the order

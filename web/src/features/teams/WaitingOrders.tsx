@@ -12,6 +12,7 @@ import type { WaitingOrder } from "../../lib/wire.ts";
 import { useOwner } from "../../shared/session/session-context.ts";
 import { readingQuery, waitingQuery } from "./api.ts";
 import type { Outcome } from "./use-decide.ts";
+import styles from "./Teams.module.css";
 import { Progress, WaitingDetails } from "./WaitingDetails.tsx";
 
 /** Orders of the team that wait for signatures; for one's own account, invitations to teams. */
@@ -78,8 +79,13 @@ export function WaitingOrders({ onDone }: { onDone: (outcome: Outcome) => void }
 function Row({ waiting, onOpen }: { waiting: WaitingOrder; onOpen: () => void }): ReactNode {
   const reading = useQuery(readingQuery(waiting));
   return (
-    <li className="list-row">
-      <button type="button" className="row-link" onClick={onOpen}>
+    <li className={`list-row ${styles.order}`}>
+      <button
+        type="button"
+        className={`row-link ${styles.open}`}
+        aria-haspopup="dialog"
+        onClick={onOpen}
+      >
         {reading.data?.title ?? waiting.kind}
       </button>
       <Text c="dimmed" size="sm">

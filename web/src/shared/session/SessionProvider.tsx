@@ -51,7 +51,8 @@ export function SessionProvider({
     () =>
       onSessionSignal((signal) => {
         if (signal === "lost") {
-          if (shownRef.current) setLost(true);
+          // A request with the session before may be refused after another one began, so the server is asked.
+          if (shownRef.current) void invalidate.session();
         } else {
           void invalidate.session();
         }
@@ -67,6 +68,8 @@ export function SessionProvider({
       retry: () => void query.refetch(),
       onSignedIn: async () => {
         announceSessionChanged();
+        // One that is on its way asks about the session before.
+        await queryClient.cancelQueries(sessionQuery);
         const next = await queryClient.fetchQuery({ ...sessionQuery, staleTime: 0 });
         if (!next) return;
         if (isSameAddress(shownRef.current?.address, next.address)) setLost(false);
