@@ -1,10 +1,13 @@
-/** The session that the screens show, for code that is not on a screen. */
-import { queryClient } from "./query-client.ts";
-import { keys } from "./query-keys.ts";
+/** The newest session that the server answered, for code that is not on a screen. */
 import type { Session } from "./wire.ts";
 
-export const currentSession = (): Session | undefined =>
-  queryClient.getQueryData<Session | null>(keys.session) ?? undefined;
+let current: Session | null = null;
+
+export const keepSession = (session: Session | null): void => {
+  current = session;
+};
+
+export const currentSession = (): Session | null => current;
 
 /** The account that signs: the owner's own, its recovery wallet's, or that of the member who acts for a team. */
 export const signerOf = ({ second, member, address }: Session): string =>

@@ -4,6 +4,7 @@ import { isSameAddress } from "../../lib/address.ts";
 import { ApiError } from "../../lib/api.ts";
 import { queryClient } from "../../lib/query-client.ts";
 import { invalidate } from "../../lib/query-keys.ts";
+import { keepSession } from "../../lib/session.ts";
 import { announceSessionChanged, onSessionSignal } from "../../lib/session-signal.ts";
 import { disconnect } from "../../lib/wallet/connection.ts";
 import type { Session } from "../../lib/wire.ts";
@@ -85,6 +86,7 @@ export function SessionProvider({
         rememberSignedIn(false);
         disconnect();
         shownRef.current = null;
+        keepSession(null);
         queryClient.setQueryData(sessionQuery.queryKey, null);
         setShown(null);
         setLost(false);
