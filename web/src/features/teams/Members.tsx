@@ -71,8 +71,9 @@ function EditMembers({ team }: { team: Team }): ReactNode {
     },
     onSettled: invalidate.afterMembers,
   });
-  const change = (next: Partial<MembersDraft>): void => {
-    setDraft({ ...draft, ...next });
+  /** From the newest draft: an address that was added is checked first, and meanwhile something else may change. */
+  const change = (next: (before: MembersDraft) => Partial<MembersDraft>): void => {
+    setDraft((before = current) => ({ ...before, ...next(before) }));
     if (save.isError) save.reset();
   };
   return (
@@ -84,14 +85,14 @@ function EditMembers({ team }: { team: Team }): ReactNode {
           members={draft.members}
           team={team}
           onChange={(members) => {
-            change({ members });
+            change(() => ({ members }));
           }}
         />
       </Section>
       <AddMember
         members={draft.members}
         onAdd={(member) => {
-          change({ members: [...draft.members, member] });
+          change(({ members }) => ({ members: [...members, member] }));
         }}
       />
       <Section title="How the team decides">
@@ -101,7 +102,8 @@ function EditMembers({ team }: { team: Team }): ReactNode {
             maxLength={60}
             value={draft.name}
             onChange={(event) => {
-              change({ name: event.currentTarget.value });
+              const name = event.currentTarget.value;
+              change(() => ({ name }));
             }}
           />
           <NativeSelect
@@ -110,7 +112,8 @@ function EditMembers({ team }: { team: Team }): ReactNode {
             value={String(draft.threshold)}
             data={choicesOf(draft)}
             onChange={(event) => {
-              change({ threshold: Number(event.currentTarget.value) });
+              const threshold = Number(event.currentTarget.value);
+              change(() => ({ threshold }));
             }}
           />
           <AmountInput
@@ -118,7 +121,7 @@ function EditMembers({ team }: { team: Team }): ReactNode {
             description="One payment. Above it, as many members as admins must sign"
             value={draft.approvalAbove}
             onChange={(approvalAbove) => {
-              change({ approvalAbove });
+              change(() => ({ approvalAbove }));
             }}
           />
         </Fields>

@@ -1,4 +1,4 @@
-import { EmptyState, Text } from "@mantine/core";
+import { EmptyState, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Drawer } from "../../components/Dialog.tsx";
@@ -22,7 +22,7 @@ export function WaitingOrders({ onDone }: { onDone: (outcome: Outcome) => void }
   const { openId, open, close } = useOpenItem("order");
   const opened = query.data?.find(({ id }) => id === openId);
   return (
-    <>
+    <Stack gap="lg">
       {openId !== null && query.data && !opened && (
         <Note>
           This order does not wait any more: it was carried out, withdrawn, or its time ended.
@@ -72,7 +72,7 @@ export function WaitingOrders({ onDone }: { onDone: (outcome: Outcome) => void }
           />
         )}
       </Drawer>
-    </>
+    </Stack>
   );
 }
 
