@@ -1,4 +1,4 @@
-import { Badge, Menu } from "@mantine/core";
+import { Menu } from "@mantine/core";
 import type { ReactNode } from "react";
 import { useNavigate } from "react-router";
 import { TeamIcon, UserIcon } from "../components/icons.tsx";
@@ -54,7 +54,7 @@ export function AccountMenu({ session, after = "/agents" }: AccountMenuProps): R
         </Menu.Item>
         {(session.member !== null || waiting > 0) && (
           <Menu.Item
-            rightSection={waiting > 0 && <Badge color="yellow">{waiting}</Badge>}
+            rightSection={waiting > 0 && waiting}
             onClick={() => void navigate("/waiting")}
           >
             {session.member ? "Waiting orders" : "Invitations"}

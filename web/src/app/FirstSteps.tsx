@@ -1,6 +1,6 @@
 import { Button, Group, Text } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
+import { lazy, type ReactNode, Suspense, useState } from "react";
 import { Link } from "react-router";
 import { ErrorNotice } from "../components/ErrorNotice.tsx";
 import { Section } from "../components/Layout.tsx";
@@ -9,15 +9,23 @@ import { agentQuery } from "../features/agents/api.ts";
 import { firstStepsQuery, hideFirstSteps } from "../features/first-steps/api.ts";
 import { Steps } from "../features/first-steps/Steps.tsx";
 import { FaucetButton } from "../features/funding/Faucet.tsx";
-import { FundDialog } from "../features/funding/FundDialog.tsx";
 import { FirstCall } from "../features/marketplace/FirstCall.tsx";
 import { atomic } from "../lib/money.ts";
+import { loadPart } from "../lib/reachable.ts";
 import { queryClient } from "../lib/query-client.ts";
 import { keys } from "../lib/query-keys.ts";
 import type { Agent, FirstSteps as FirstStepsWire } from "../lib/wire.ts";
 import { useInfo } from "../shared/info.ts";
 import { useRights } from "../shared/session/OwnerOnly.tsx";
 import { hasWallet, useOwner } from "../shared/session/session-context.ts";
+
+// Only after a press.
+const FundDialog = lazy(() =>
+  loadPart(async () => {
+    const { FundDialog: dialog } = await import("../features/funding/FundDialog.tsx");
+    return { default: dialog };
+  }),
+);
 
 /** What is left until the first paid call. The server decides whether it is shown. */
 export function FirstSteps({ agentId }: { agentId?: string }): ReactNode {
@@ -127,13 +135,17 @@ function Fund({ agent }: { agent: Agent }): ReactNode {
       >
         Fund
       </Button>
-      <FundDialog
-        agent={agent}
-        opened={isOpen}
-        onClose={() => {
-          setOpen(false);
-        }}
-      />
+      {isOpen && (
+        <Suspense fallback={null}>
+          <FundDialog
+            agent={agent}
+            opened
+            onClose={() => {
+              setOpen(false);
+            }}
+          />
+        </Suspense>
+      )}
     </Group>
   );
 }

@@ -1,4 +1,4 @@
-import { type ReactNode, useEffect } from "react";
+import { lazy, type ReactNode, Suspense, useEffect } from "react";
 import { Link, NavLink, Outlet, ScrollRestoration, useLocation } from "react-router";
 import {
   AgentsIcon,
@@ -14,9 +14,9 @@ import { ApprovalsLink } from "../features/approvals/ApprovalsLink.tsx";
 import { NotificationsLink } from "../features/notifications/NotificationsLink.tsx";
 import { StopEverything } from "../features/stop/StopEverything.tsx";
 import { StoppedBanner } from "../features/stop/StoppedBanner.tsx";
-import { ActingFor } from "../features/teams/ActingFor.tsx";
 import { WaitingLink } from "../features/teams/WaitingLink.tsx";
 import { renewPush } from "../lib/push.ts";
+import { loadPart } from "../lib/reachable.ts";
 import { rightsOf } from "../shared/session/OwnerOnly.tsx";
 import { useOwner, useSession } from "../shared/session/session-context.ts";
 import { AccountGuard, SessionGate } from "../shared/session/SessionGate.tsx";
@@ -28,6 +28,8 @@ import { LiveUpdates } from "./LiveUpdates.tsx";
 import { ServiceStatus } from "./ServiceStatus.tsx";
 import styles from "./Shell.module.css";
 import { Unreachable } from "./Unreachable.tsx";
+
+const ActingFor = lazy(() => loadPart(() => import("../features/teams/ActingFor.tsx")));
 
 /** `rest` of a label is only read aloud where there is no room for it. */
 const PLACES: readonly {
@@ -164,7 +166,11 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
       </header>
       <main id="content" className={styles.main} tabIndex={-1}>
         <Unreachable />
-        {session && <ActingFor session={session} />}
+        {session?.member && (
+          <Suspense fallback={null}>
+            <ActingFor session={session} />
+          </Suspense>
+        )}
         {session?.stopped && <StoppedBanner owner={session.address} stopped={session.stopped} />}
         {children}
       </main>

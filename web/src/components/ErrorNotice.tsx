@@ -1,11 +1,13 @@
 import { Alert, Button, Text } from "@mantine/core";
-import type { ReactNode } from "react";
-import { Link } from "react-router";
+import { lazy, type ReactNode, Suspense } from "react";
 import { ApiError } from "../lib/api.ts";
 import { NotSigned } from "../lib/orders/signing.ts";
-import { plural } from "../lib/plural.ts";
+import { loadPart } from "../lib/reachable.ts";
 import { AlertIcon } from "./icons.tsx";
 import { Note } from "./Layout.tsx";
+
+// Only teams need it, and every page has this file.
+const WaitingNotice = lazy(() => loadPart(() => import("./WaitingNotice.tsx")));
 
 interface ErrorNoticeProps {
   error: unknown;
@@ -27,7 +29,12 @@ export function ErrorNotice({ error, title, onRetry }: ErrorNoticeProps): ReactN
       </Note>
     );
   const problem = error instanceof ApiError ? error : undefined;
-  if (problem?.isWaiting === true) return <WaitingNotice problem={problem} />;
+  if (problem?.isWaiting === true)
+    return (
+      <Suspense fallback={null}>
+        <WaitingNotice error={problem} />
+      </Suspense>
+    );
   const detail = sentence(error);
   const fields = fieldErrors(problem);
   return (
@@ -62,24 +69,6 @@ export function ErrorNotice({ error, title, onRetry }: ErrorNoticeProps): ReactN
         </Button>
       )}
     </Alert>
-  );
-}
-
-/** No failure and no success: the request of a team waits for other members. */
-function WaitingNotice({ problem: { problem, message } }: { problem: ApiError }): ReactNode {
-  const { id, needed, collected } = problem;
-  const missing = Number(needed) - (Array.isArray(collected) ? collected.length : 0);
-  return (
-    <Note color="yellow">
-      <p role="status">
-        <strong>
-          {missing > 0
-            ? `Waits for ${plural(missing, "more signature")}.`
-            : "Waits for signatures."}
-        </strong>{" "}
-        {message} <Link to={`/waiting?order=${String(id)}`}>Show the order</Link>
-      </p>
-    </Note>
   );
 }
 

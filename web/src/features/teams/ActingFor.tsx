@@ -13,7 +13,7 @@ const MAY: Readonly<Record<string, string>> = {
 };
 
 /** Above every screen, so that nobody changes a team's agents for one's own. */
-export function ActingFor({ session }: { session: Session }): ReactNode {
+export default function ActingFor({ session }: { session: Session }): ReactNode {
   const switchTo = useActFor();
   const { member } = session;
   if (!member) return null;

@@ -9,7 +9,7 @@ import { isSameAddress } from "../../lib/address.ts";
 import { ApiError } from "../../lib/api.ts";
 import type { WaitingOrder } from "../../lib/wire.ts";
 import { useOwner } from "../../shared/session/session-context.ts";
-import { waitingOrderQuery } from "./api.ts";
+import { waitingOrderQuery } from "./queries.ts";
 import { AskToBeAdded } from "./AskToBeAdded.tsx";
 import { OwnTeams } from "./OwnTeams.tsx";
 import { useActFor } from "./use-act-for.ts";

@@ -17,7 +17,8 @@ import type { WaitingOrder } from "../../lib/wire.ts";
 import { NotForViewers, useRights } from "../../shared/session/OwnerOnly.tsx";
 import { useOwner } from "../../shared/session/session-context.ts";
 import { ToSign } from "../../shared/signing/ToSign.tsx";
-import { readingQuery, teamQuery } from "./api.ts";
+import { readingQuery } from "./api.ts";
+import { teamQuery } from "./queries.ts";
 import styles from "./Teams.module.css";
 import { type Outcome, useDecide } from "./use-decide.ts";
 

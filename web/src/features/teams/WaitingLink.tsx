@@ -3,7 +3,7 @@ import type { ReactNode } from "react";
 import { CountLink } from "../../components/CountLink.tsx";
 import { WaitingIcon } from "../../components/icons.tsx";
 import type { Session } from "../../lib/wire.ts";
-import { needsYou, waitingQuery } from "./api.ts";
+import { needsYou, waitingQuery } from "./queries.ts";
 
 /** How many orders wait for this person. */
 export function useWaitingCount(session: Session): number {

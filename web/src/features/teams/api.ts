@@ -1,7 +1,7 @@
 import { queryOptions } from "@tanstack/react-query";
 import type { MembersOrder } from "../../../../packages/rules/src/orders.ts";
 import { api } from "../../lib/api.ts";
-import { carryOut, chainIdIn, readWaiting, toSignOf } from "../../lib/orders/waiting.ts";
+import { chainIdIn, readWaiting, toSignOf } from "../../lib/orders/waiting.ts";
 import { signed, signOrder } from "../../lib/orders/signed.ts";
 import type { SignatureRequest } from "../../lib/orders/signing.ts";
 import {
@@ -14,40 +14,12 @@ import { toDecimal } from "../../lib/money.ts";
 import { keys } from "../../lib/query-keys.ts";
 import type { NetworkInfo, Team, WaitingOrder } from "../../lib/wire.ts";
 
-export const teamQuery = queryOptions({
-  queryKey: keys.team,
-  queryFn: ({ signal }) => api.get<Team>("/api/team", { signal }),
-});
-
-/** Orders of the team; for one's own account: invitations. At most 100. */
-export const waitingQuery = queryOptions({
-  queryKey: keys.waiting,
-  queryFn: async ({ signal }) =>
-    (await api.get<{ items: WaitingOrder[] }>("/api/waiting-orders", { signal })).items,
-  refetchInterval: 30_000,
-});
-
-export const waitingOrderQuery = (id: string) =>
-  queryOptions({
-    queryKey: keys.waitingOrder(id),
-    queryFn: ({ signal }) =>
-      api.get<WaitingOrder>(`/api/waiting-orders/${encodeURIComponent(id)}`, { signal }),
-    refetchInterval: 30_000,
-  });
-
 /** What an order changes, in plain words. */
 export const readingQuery = (waiting: WaitingOrder) =>
   queryOptions({
     queryKey: keys.waitingReading(waiting.id),
     queryFn: () => readWaiting(waiting),
   });
-
-/** Those whose turn it is: to sign it, or to carry it out. */
-export const needsYou = ({ canSign, isComplete }: WaitingOrder, isMember: boolean): boolean =>
-  canSign || (isComplete && isMember);
-
-export const actFor = (owner: string | null): Promise<unknown> =>
-  api.post("/api/auth/act-for", { owner });
 
 const NO_TEAM = `0x${"0".repeat(40)}`;
 
@@ -137,5 +109,3 @@ export function signWaiting(waiting: WaitingOrder): Promise<WaitingOrder> {
 
 export const withdrawWaiting = (waiting: WaitingOrder): Promise<unknown> =>
   api.delete(pathOf(waiting));
-
-export { carryOut };

@@ -2,7 +2,7 @@ import { useMutation } from "@tanstack/react-query";
 import { useNavigate } from "react-router";
 import { toastFailure } from "../../components/toast.ts";
 import { useSession } from "../../shared/session/session-context.ts";
-import { actFor } from "./api.ts";
+import { actFor } from "./queries.ts";
 
 interface Wanted {
   /** null: the person's own account. */
