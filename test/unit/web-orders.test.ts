@@ -468,7 +468,7 @@ t.test("what waits is signed as its order says, whatever the service shows of it
     hashTypedData(toSignOf(waiting) as never),
     orderDigest("Members", LIST, CHAIN_ID, "readable"),
   );
-  t.throws(() => carryOut(waiting), /does not send POST/, "only what an order permits is sent");
+  await t.rejects(carryOut(waiting), /does not send POST/, "only what an order permits is sent");
 });
 
 t.test("a draft says who must sign it, and what a lost key would do", async (t) => {

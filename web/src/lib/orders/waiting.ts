@@ -11,7 +11,7 @@ import {
   typedDataOf,
 } from "../../../../packages/rules/src/orders.ts";
 import { isSameAddress } from "../address.ts";
-import { ApiError, api } from "../api.ts";
+import { ApiError, api, send } from "../api.ts";
 import { formatUsdc } from "../money.ts";
 import { currentSession } from "../session.ts";
 import { formatDateTime } from "../time.ts";
@@ -182,12 +182,13 @@ export async function readWaiting(waiting: WaitingOrder): Promise<WaitingReading
 
 /** The paths of requests that need an owner's signature. */
 const CARRIED_OUT =
-  /^(POST|PUT|PATCH) \/api\/(agents|approvals|budgets|owner|payout|recovery|team)(\/[\w/-]*)?$/;
+  /^(POST|PUT|PATCH|DELETE) \/api\/(agents|approvals|budgets|owner|payout|recovery|team)(\/[\w/-]*)?$/;
 
 /** Sends the stored request, which has all signatures. */
-export function carryOut({ request: { method, path, body } }: WaitingOrder): Promise<unknown> {
+export async function carryOut({ request }: WaitingOrder): Promise<unknown> {
+  const { method, path, body } = request;
   if (!CARRIED_OUT.test(`${method} ${path}`))
     throw new Error(`An order of a team does not send ${method} ${path}.`);
-  if (method === "PUT") return api.put(path, body);
-  return method === "PATCH" ? api.patch(path, body) : api.post(path, body);
+  const response = await send(method as "POST" | "PUT" | "PATCH" | "DELETE", path, { body });
+  return response.status === 204 ? undefined : response.json();
 }
