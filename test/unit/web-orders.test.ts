@@ -23,6 +23,10 @@ import {
   secondWalletToSign,
   withdrawalToSign,
 } from "../../web/src/lib/orders/to-sign.ts";
+import { diffMembers, membersToSign, type TeamTerms } from "../../web/src/lib/orders/members.ts";
+import { carryOut, toSignOf } from "../../web/src/lib/orders/waiting.ts";
+import { checkDraft } from "../../web/src/features/teams/members.ts";
+import type { Team, WaitingOrder } from "../../web/src/lib/wire.ts";
 import { hashTypedData, zeroAddress } from "viem";
 import { testAccount } from "../helpers/chain.ts";
 
@@ -389,4 +393,104 @@ t.test("the web app predicts what the server treats as loosening", async (t) => 
   }
   t.ok(loosening > 500 && loosening < 2_500, `${loosening} of 3000 loosen`);
   t.same(termsWith(NO_TERMS, {}), NO_TERMS);
+});
+
+const ada = testAccount(5).address;
+const bob = testAccount(6).address;
+const TERMS: TeamTerms = {
+  name: "Acme",
+  threshold: 1,
+  approvalAboveAtomic: 1_500_000n,
+  members: [
+    { name: "Ada", address: ada, role: "admin" },
+    { name: "Bob", address: bob, role: "approver" },
+  ],
+};
+const LIST = {
+  owner: wallet,
+  version: "2",
+  name: "Acme",
+  threshold: "1",
+  approvalAbove: "1500000",
+  members: [
+    { name: "Ada", account: ada, chain: "0", role: "admin" },
+    { name: "Bob", account: bob, chain: "2147483647", role: "approver" },
+  ],
+  nonce: NONCE,
+  deadline: String(deadlineSeconds),
+};
+
+t.test("a list of members is signed only if it is the one on the screen", async (t) => {
+  const wanted = { ...TERMS, owner: wallet, version: 2 };
+  const typedData = membersToSign(LIST, wanted, CHAIN_ID);
+  t.equal(hashTypedData(typedData as never), orderDigest("Members", LIST, CHAIN_ID, "readable"));
+  t.match(fieldsToSign(typedData, undefined).find(({ name }) => name === "members")?.entries?.[1], [
+    { raw: "Bob" },
+    { raw: bob },
+    { plain: "passkeys" },
+    { raw: "approver" },
+  ]);
+  const [first, second] = LIST.members as [object, object];
+  for (const [why, other] of Object.entries({
+    "another team": { owner: ada },
+    "another version": { version: "3" },
+    "fewer signatures": { threshold: "2" },
+    "a higher amount": { approvalAbove: "1500001" },
+    "another role": { members: [first, { ...second, role: "admin" }] },
+    "another account": { members: [first, { ...second, account: payee }] },
+    "one more member": { members: [first, second, { ...second, account: payee, name: "Eve" }] },
+  }))
+    t.throws(
+      () => membersToSign({ ...LIST, ...other } as never, wanted, CHAIN_ID),
+      {
+        name: "OrderMismatch",
+        message: /differs from your request/,
+      },
+      why,
+    );
+  t.same(diffMembers(TERMS, { ...TERMS, threshold: 2, members: TERMS.members.slice(0, 1) }), [
+    { what: "Must sign", before: "1 admin", after: "2 admins" },
+    { what: "Member removed", before: `Bob (${bob}): approver`, after: "" },
+  ]);
+});
+
+t.test("what waits is signed as its order says, whatever the service shows of it", async (t) => {
+  const waiting = {
+    kind: "Members",
+    order: LIST,
+    typedData: {
+      domain: { name: "Purser", version: "3", chainId: CHAIN_ID },
+      message: { ...LIST, threshold: "another" },
+    },
+    request: { method: "POST", path: "/api/auth/act-for", body: {} },
+  } as unknown as WaitingOrder;
+  t.equal(
+    hashTypedData(toSignOf(waiting) as never),
+    orderDigest("Members", LIST, CHAIN_ID, "readable"),
+  );
+  await t.rejects(carryOut(waiting), /does not send POST/, "only what an order permits is sent");
+});
+
+t.test("a draft says who must sign it, and what a lost key would do", async (t) => {
+  const team = {
+    owner: wallet,
+    name: "Acme",
+    version: 1,
+    threshold: 1,
+    approvalAbove: "1.5",
+    members: [{ name: "Ada", address: ada, signsWith: "wallet", role: "admin" }],
+    warning: null,
+  } as Team;
+  const draft = { name: "Acme", threshold: 1, approvalAbove: "1.5", members: [...TERMS.members] };
+  const check = (change: object) => checkDraft({ ...draft, ...change }, team, ada);
+  t.match(check({}), {
+    isEnough: false,
+    fault: undefined,
+    signers: "1 admin of the team signs this, and Bob accepts by signing too.",
+    warning: /Only one admin/,
+  });
+  t.equal(check({ members: TERMS.members.slice(0, 1), name: "Acme Ltd" }).isEnough, true);
+  t.match(check({ threshold: 2 }).fault, /needs the signatures of 2 admins, and has 1/);
+  t.match(check({ approvalAbove: "1,5x" }).fault, /Enter an amount/);
+  t.match(check({ members: [] }).fault, /has no members/);
 });

@@ -441,6 +441,10 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
     },
     { name: "agent-pause-link", path: `${base}?do=pause`, ready: "Nothing has changed yet" },
     { name: "settings", path: "/settings", ready: "This device" },
+    // What a team sees is checked in teams.test.ts.
+    { name: "teams", path: "/team", ready: "Sign and make the team" },
+    { name: "join", path: "/join?order=wto_none", ready: "No invitation waits" },
+    { name: "invitations", path: "/waiting", ready: "No invitations" },
     {
       name: "settings-never-pay",
       path: "/settings",

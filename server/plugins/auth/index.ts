@@ -217,7 +217,7 @@ const owner = fp(
     app.decorateRequest("owner", null as unknown as RequestOwner);
     app.decorate("requireOwnOrigin", (request: FastifyRequest) => requireOwnOrigin(request, own));
 
-    app.authenticators.set("owner", async (request, reply) => {
+    app.authenticators.set("owner", async (request) => {
       const token = sessionCookie.read(request);
       if (token === undefined) throw new ApiError("session_required", CHALLENGE);
       const hash = hashSessionToken(token);
@@ -225,10 +225,8 @@ const owner = fp(
         look: () => findSession(app.pool, hash),
         isProven: (found) => found !== undefined,
       });
-      if (!session) {
-        sessionCookie.clear(reply);
-        throw new ApiError("session_required", CHALLENGE);
-      }
+      // The cookie stays: by now the browser may have that of another session, which this answer would delete.
+      if (!session) throw new ApiError("session_required", CHALLENGE);
       request.caller = { kind: "session", id: session.sessionId };
       requireOwnOrigin(request, own);
       request.owner = {

@@ -37,11 +37,12 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "listPasskeys",
-        summary: "This owner's passkeys, oldest first",
+        summary: "This owner's passkeys, oldest first; for a member of a team, the member's own",
         response: { 200: Passkeys },
       },
     },
-    async ({ owner }) => view(owner),
+    // A member signs for a team with passkeys of the own account.
+    async ({ owner }) => view(owner.member ? { ...owner.member, id: owner.member.ownerId } : owner),
   );
 
   app.get(
@@ -146,7 +147,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     },
   );
 
-  async function view({ id, chainId }: FastifyRequest["owner"]) {
+  async function view({ id, chainId }: Pick<FastifyRequest["owner"], "id" | "chainId">) {
     const [all, version] = await Promise.all([
       passkeysOf(app.prisma, id),
       lastVersion(app.prisma, id, "Passkeys"),

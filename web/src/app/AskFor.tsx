@@ -5,7 +5,7 @@ import { Link } from "react-router";
 import { Note } from "../components/Layout.tsx";
 import { firstStepsQuery } from "../features/first-steps/api.ts";
 import { passkeysQuery, payoutQuery, recoveryQuery } from "../shared/session/api.ts";
-import { useIsRecovery } from "../shared/session/OwnerOnly.tsx";
+import { useRights } from "../shared/session/OwnerOnly.tsx";
 import { hasWallet, useOwner } from "../shared/session/session-context.ts";
 
 const ASKED = {
@@ -32,7 +32,8 @@ interface AskForProps {
 /** What an owner has not done yet, and needs when a device or a wallet is lost. */
 export function AskFor({ place }: AskForProps): ReactNode {
   const session = useOwner();
-  if (useIsRecovery()) return null;
+  if (useRights() !== "all") return null;
+  if (session.member) return <OfTeam place={place} />;
   return hasWallet(session) ? <OfWallet place={place} /> : <OfPasskeys place={place} />;
 }
 
@@ -46,6 +47,13 @@ function OfPasskeys({ place }: AskForProps): ReactNode {
   if (active.length < 2 && recovery.second === null) missing.push("spare");
   if (payout.address === null && payout.next === null) missing.push("payout");
   return <Missing missing={missing} place={place} />;
+}
+
+/** A team has no wallet of its own either. */
+function OfTeam({ place }: AskForProps): ReactNode {
+  const payout = useQuery(payoutQuery).data;
+  const isMissing = payout?.address === null && payout.next === null;
+  return <Missing missing={isMissing ? ["payout"] : []} place={place} />;
 }
 
 /** The first steps name it until the first paid call; after that it is asked for here. */

@@ -1,6 +1,6 @@
 import { Button, Group, Text } from "@mantine/core";
 import { useMutation, useQuery } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
+import { lazy, type ReactNode, Suspense, useState } from "react";
 import { Link } from "react-router";
 import { ErrorNotice } from "../components/ErrorNotice.tsx";
 import { Section } from "../components/Layout.tsx";
@@ -9,20 +9,28 @@ import { agentQuery } from "../features/agents/api.ts";
 import { firstStepsQuery, hideFirstSteps } from "../features/first-steps/api.ts";
 import { Steps } from "../features/first-steps/Steps.tsx";
 import { FaucetButton } from "../features/funding/Faucet.tsx";
-import { FundDialog } from "../features/funding/FundDialog.tsx";
 import { FirstCall } from "../features/marketplace/FirstCall.tsx";
 import { atomic } from "../lib/money.ts";
+import { loadPart } from "../lib/reachable.ts";
 import { queryClient } from "../lib/query-client.ts";
 import { keys } from "../lib/query-keys.ts";
 import type { Agent, FirstSteps as FirstStepsWire } from "../lib/wire.ts";
 import { useInfo } from "../shared/info.ts";
-import { useIsRecovery } from "../shared/session/OwnerOnly.tsx";
+import { useRights } from "../shared/session/OwnerOnly.tsx";
 import { hasWallet, useOwner } from "../shared/session/session-context.ts";
+
+// Only after a press.
+const FundDialog = lazy(() =>
+  loadPart(async () => {
+    const { FundDialog: dialog } = await import("../features/funding/FundDialog.tsx");
+    return { default: dialog };
+  }),
+);
 
 /** What is left until the first paid call. The server decides whether it is shown. */
 export function FirstSteps({ agentId }: { agentId?: string }): ReactNode {
   const { data } = useQuery(firstStepsQuery);
-  const isRecovery = useIsRecovery();
+  const rights = useRights();
   // Once it was on screen it stays until the page is left, so that the receipt of the first call can be read.
   const [wasOpen, setWasOpen] = useState(false);
   if (data?.isOpen === true && !wasOpen) setWasOpen(true);
@@ -36,7 +44,7 @@ export function FirstSteps({ agentId }: { agentId?: string }): ReactNode {
   });
   const id = agentId ?? data?.agentId ?? undefined;
   const isShown = data?.isOpen === true || (wasOpen && data?.steps.paid === true);
-  if (!data || id === undefined || isRecovery || !isShown) return null;
+  if (!data || id === undefined || rights !== "all" || !isShown) return null;
   return (
     <Section
       title={data.steps.paid ? "Your agent paid for the first time" : "First steps"}
@@ -127,13 +135,17 @@ function Fund({ agent }: { agent: Agent }): ReactNode {
       >
         Fund
       </Button>
-      <FundDialog
-        agent={agent}
-        opened={isOpen}
-        onClose={() => {
-          setOpen(false);
-        }}
-      />
+      {isOpen && (
+        <Suspense fallback={null}>
+          <FundDialog
+            agent={agent}
+            opened
+            onClose={() => {
+              setOpen(false);
+            }}
+          />
+        </Suspense>
+      )}
     </Group>
   );
 }

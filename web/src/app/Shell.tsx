@@ -1,5 +1,5 @@
-import { type ReactNode, useEffect } from "react";
-import { Link, NavLink, Outlet, ScrollRestoration } from "react-router";
+import { lazy, type ReactNode, Suspense, useEffect } from "react";
+import { Link, NavLink, Outlet, ScrollRestoration, useLocation } from "react-router";
 import {
   AgentsIcon,
   DeveloperIcon,
@@ -14,7 +14,10 @@ import { ApprovalsLink } from "../features/approvals/ApprovalsLink.tsx";
 import { NotificationsLink } from "../features/notifications/NotificationsLink.tsx";
 import { StopEverything } from "../features/stop/StopEverything.tsx";
 import { StoppedBanner } from "../features/stop/StoppedBanner.tsx";
+import { WaitingLink } from "../features/teams/WaitingLink.tsx";
 import { renewPush } from "../lib/push.ts";
+import { loadPart } from "../lib/reachable.ts";
+import { rightsOf } from "../shared/session/OwnerOnly.tsx";
 import { useOwner, useSession } from "../shared/session/session-context.ts";
 import { AccountGuard, SessionGate } from "../shared/session/SessionGate.tsx";
 import { SessionProvider } from "../shared/session/SessionProvider.tsx";
@@ -25,6 +28,8 @@ import { LiveUpdates } from "./LiveUpdates.tsx";
 import { ServiceStatus } from "./ServiceStatus.tsx";
 import styles from "./Shell.module.css";
 import { Unreachable } from "./Unreachable.tsx";
+
+const ActingFor = lazy(() => loadPart(() => import("../features/teams/ActingFor.tsx")));
 
 /** `rest` of a label is only read aloud where there is no room for it. */
 const PLACES: readonly {
@@ -95,7 +100,8 @@ export const ConsentArea = (): ReactNode => (
 
 function SignedInOwner(): ReactNode {
   const { session } = useSession();
-  return session && <AccountMenu session={session} />;
+  const { pathname, search } = useLocation();
+  return session && <AccountMenu session={session} after={pathname + search} />;
 }
 
 /**
@@ -142,11 +148,14 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
         <div className={styles.foot}>
           {session && (
             <div className={styles.news}>
+              <div className={styles.onlyWide}>
+                <WaitingLink session={session} />
+              </div>
               <ApprovalsLink />
               <NotificationsLink />
             </div>
           )}
-          {session && !session.stopped && <StopEverything />}
+          {session && !session.stopped && rightsOf(session) !== "read" && <StopEverything />}
           <ServiceStatus />
           {session ? (
             <AccountMenu session={session} />
@@ -157,6 +166,11 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
       </header>
       <main id="content" className={styles.main} tabIndex={-1}>
         <Unreachable />
+        {session?.member && (
+          <Suspense fallback={null}>
+            <ActingFor session={session} />
+          </Suspense>
+        )}
         {session?.stopped && <StoppedBanner owner={session.address} stopped={session.stopped} />}
         {children}
       </main>

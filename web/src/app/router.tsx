@@ -67,6 +67,9 @@ export const router = createBrowserRouter([
           { path: "/notifications/:part?", ...screen(() => import("./routes/notifications.tsx")) },
           { path: "/merchant", ...screen(() => import("./routes/merchant.tsx")) },
           { path: "/settings", ...screen(() => import("./routes/settings.tsx")) },
+          { path: "/team", ...screen(() => import("./routes/team.tsx")) },
+          { path: "/join", ...screen(() => import("./routes/join.tsx")) },
+          { path: "/waiting", ...screen(() => import("./routes/waiting.tsx")) },
         ]),
       },
       {

@@ -1,9 +1,13 @@
 import { Alert, Button, Text } from "@mantine/core";
-import type { ReactNode } from "react";
+import { lazy, type ReactNode, Suspense } from "react";
 import { ApiError } from "../lib/api.ts";
 import { NotSigned } from "../lib/orders/signing.ts";
+import { loadPart } from "../lib/reachable.ts";
 import { AlertIcon } from "./icons.tsx";
 import { Note } from "./Layout.tsx";
+
+// Only teams need it, and every page has this file.
+const WaitingNotice = lazy(() => loadPart(() => import("./WaitingNotice.tsx")));
 
 interface ErrorNoticeProps {
   error: unknown;
@@ -25,6 +29,12 @@ export function ErrorNotice({ error, title, onRetry }: ErrorNoticeProps): ReactN
       </Note>
     );
   const problem = error instanceof ApiError ? error : undefined;
+  if (problem?.isWaiting === true)
+    return (
+      <Suspense fallback={null}>
+        <WaitingNotice error={problem} />
+      </Suspense>
+    );
   const detail = sentence(error);
   const fields = fieldErrors(problem);
   return (

@@ -1,5 +1,6 @@
 import { Button, Group, Stack } from "@mantine/core";
 import type { ReactNode } from "react";
+import { ApiError } from "../lib/api.ts";
 import { ErrorNotice } from "./ErrorNotice.tsx";
 import { PendingButton } from "./PendingButton.tsx";
 
@@ -29,6 +30,7 @@ export interface RequestFormProps {
 export function RequestForm(props: RequestFormProps): ReactNode {
   const { mutation, failed, confirm, pending, color, disabled = false, children } = props;
   const { cancel = "Cancel", onCancel, more, isDone = false, variant = "filled" } = props;
+  const isWaiting = mutation.error instanceof ApiError && mutation.error.isWaiting;
   const { align = onCancel ? "end" : "start" } = props;
   return (
     <form
@@ -45,16 +47,18 @@ export function RequestForm(props: RequestFormProps): ReactNode {
         {mutation.error !== null && <ErrorNotice title={failed} error={mutation.error} />}
         {!isDone && (
           <Group justify={`flex-${align}`}>
-            {onCancel && <Button onClick={onCancel}>{cancel}</Button>}
-            <PendingButton
-              type="submit"
-              variant={variant}
-              color={color}
-              disabled={disabled}
-              pending={mutation.isPending && pending}
-            >
-              {confirm}
-            </PendingButton>
+            {onCancel && <Button onClick={onCancel}>{isWaiting ? "Close" : cancel}</Button>}
+            {!isWaiting && (
+              <PendingButton
+                type="submit"
+                variant={variant}
+                color={color}
+                disabled={disabled}
+                pending={mutation.isPending && pending}
+              >
+                {confirm}
+              </PendingButton>
+            )}
             {more}
           </Group>
         )}

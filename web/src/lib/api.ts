@@ -33,6 +33,11 @@ export class ApiError extends Error {
     this.problem = init.problem ?? {};
   }
 
+  /** No failure: the service keeps the request of a team until more of its members have signed. */
+  get isWaiting(): boolean {
+    return this.code === "signatures_missing";
+  }
+
   /** No answer of the server: the connection failed, or a gateway answered in its place. */
   get isUnreachable(): boolean {
     return this.code === "unreachable" || /^http_50[234]$/.test(this.code);
@@ -84,6 +89,9 @@ async function problemFrom(response: Response): Promise<ApiError> {
   });
 }
 
+const isProblem = ({ headers }: Response): boolean =>
+  headers.get("content-type")?.startsWith("application/problem+json") === true;
+
 export async function send(
   method: Method,
   path: string,
@@ -113,7 +121,8 @@ export async function send(
     });
   }
   learnClock({ date: response.headers.get("date"), sentAtMs, receivedAtMs: Date.now() });
-  if (!response.ok) throw await problemFrom(response);
+  // A request that waits for signatures is answered with 202, and must not pass for done.
+  if (!response.ok || isProblem(response)) throw await problemFrom(response);
   return response;
 }
 

@@ -8,8 +8,11 @@ const PREFIX = "purser-draft-";
 
 export const useDraft = <T>(
   name: string,
-): [draft: T | undefined, set: (draft: T) => void, drop: () => void] =>
-  useSessionStorage<T | undefined>({ key: PREFIX + name, getInitialValueInEffect: false });
+): [
+  draft: T | undefined,
+  set: (draft: T | ((before: T | undefined) => T)) => void,
+  drop: () => void,
+] => useSessionStorage<T | undefined>({ key: PREFIX + name, getInitialValueInEffect: false });
 
 export function dropDrafts(): void {
   for (const key of Object.keys(sessionStorage))

@@ -27,6 +27,10 @@ export const keys = {
   recovery: ["recovery"],
   passkeys: ["passkeys"],
   payout: ["payout"],
+  team: ["team"],
+  waiting: ["waiting"],
+  waitingOrder: (id: string) => ["waiting", id] as const,
+  waitingReading: (id: string) => ["waiting", id, "reading"] as const,
   audit: (agentId: string) => ["audit", agentId] as const,
   /** Every list of an agent's payments, with any filter. */
   allPayments: (agentId: string) => ["payments", agentId] as const,
@@ -122,7 +126,10 @@ export const staleAfter = {
   channels: ["channels", "agent"],
   connections: ["connections", "audit", "audit-chain"],
   approval: ["approvals", "approval", "notifications", "audit", "audit-chain"],
-  notification: ["notifications"],
+  /** One may say that an order waits for a signature. */
+  notification: ["notifications", "waiting"],
+  waiting: ["waiting", "notifications"],
+  members: ["team", "waiting", "session", "audit-chain"],
   filter: ["saved-filters"],
   listing: ["listings", "listing"],
   webhook: ["webhooks", "deliveries", "notifications", "audit-chain"],
@@ -150,6 +157,10 @@ export const invalidate = {
   afterChannels: () => refetch(staleAfter.channels),
   afterConnections: () => refetch(staleAfter.connections),
   afterApproval: () => refetch(staleAfter.approval),
+  afterWaiting: () => refetch(staleAfter.waiting),
+  afterMembers: () => refetch(staleAfter.members),
+  /** The order was carried out: it may have changed anything. */
+  afterAll: () => queryClient.invalidateQueries(),
   afterFilter: () => refetch(staleAfter.filter),
   afterReading: () => refetch(staleAfter.notification),
   afterWebhook: () => refetch(staleAfter.webhook),

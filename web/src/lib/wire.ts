@@ -28,6 +28,7 @@ import type * as tasks from "../../../server/schemas/tasks.ts";
 import type * as withdrawals from "../../../server/schemas/withdrawals.ts";
 import type * as recovery from "../../../server/schemas/recovery.ts";
 import type * as fetches from "../../../server/schemas/fetches.ts";
+import type * as teams from "../../../server/schemas/teams.ts";
 import type * as x402Fetch from "../../../server/schemas/x402-fetch.ts";
 
 export type Address = string;
@@ -36,6 +37,8 @@ export type ServiceInfo = Static<typeof meta.ServiceInfo>;
 export type NetworkInfo = Static<typeof meta.NetworkInfo>;
 export type CatalogueEntry = Static<typeof meta.ErrorCatalogue>["items"][number];
 export type LocalInfo = Static<typeof local.LocalInfo>;
+export type Team = Static<typeof teams.Team>;
+export type WaitingOrder = Static<typeof teams.WaitingOrder>;
 export type Session = Static<typeof owners.SessionInfo>;
 export type SessionRow = Static<typeof owners.SessionPage>["items"][number];
 /** A single agent has members that an agent in a list does not have. */

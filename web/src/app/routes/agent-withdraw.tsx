@@ -10,12 +10,16 @@ import { InChannels } from "../../features/channels/InChannels.tsx";
 import { Withdraw } from "../../features/withdrawals/Withdraw.tsx";
 import { payoutQuery } from "../../shared/session/api.ts";
 import { hasWallet, useOwner } from "../../shared/session/session-context.ts";
+import { OwnerOnly, useRights } from "../../shared/session/OwnerOnly.tsx";
 import { useAgent } from "./agent.tsx";
 
 export default function AgentWithdrawScreen(): ReactNode {
   const agent = useAgent();
   const session = useOwner();
   const payout = useQuery({ ...payoutQuery, enabled: !hasWallet(session) });
+  const rights = useRights();
+  // Only admins of a team sign withdrawals; a recovery wallet may sign its own.
+  const mayWithdraw = !session.member || rights === "all";
   const home = hasWallet(session) ? session.address : (payout.data?.address ?? undefined);
   return (
     <Stack gap="lg">
@@ -33,8 +37,9 @@ export default function AgentWithdrawScreen(): ReactNode {
           <Skeleton shape="row" count={2} />
         </QueryStatus>
       )}
-      {payout.data?.address === null && <PayoutAddress />}
-      {home !== undefined && (
+      {!mayWithdraw && <OwnerOnly isScreen>{null}</OwnerOnly>}
+      {mayWithdraw && payout.data?.address === null && <PayoutAddress />}
+      {mayWithdraw && home !== undefined && (
         <Withdraw
           key={agent.id + home}
           agent={agent}

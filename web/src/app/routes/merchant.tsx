@@ -38,8 +38,8 @@ export default function MerchantScreen(): ReactNode {
         />
         <Stack gap="lg">
           <Note>
-            Payments arrive in a wallet, and your account has none. Sign in with the wallet that
-            your API names as payTo to see them here.
+            Payments arrive in a wallet, and {session.member ? "a team" : "your account"} has none.
+            Sign in with the wallet that your API names as payTo to see them here.
           </Note>
           {info && network && <PointYourApi info={info} network={network} />}
         </Stack>

@@ -10,12 +10,12 @@ import { Failing } from "../../features/notifications/Failing.tsx";
 import { ConfirmEmail } from "../../features/notifications/LinkActions.tsx";
 import { NotificationHistory } from "../../features/notifications/NotificationHistory.tsx";
 import { Webhooks } from "../../features/notifications/Webhooks.tsx";
-import { OwnerOnly, useIsRecovery } from "../../shared/session/OwnerOnly.tsx";
+import { OwnerOnly, useRights } from "../../shared/session/OwnerOnly.tsx";
 import NotFoundScreen from "./not-found.tsx";
 
 export default function NotificationsScreen(): ReactNode {
   const { part } = useParams();
-  const isRecovery = useIsRecovery();
+  const isLimited = useRights() !== "all";
   const agents = useInfiniteQuery(agentsQuery()).data ?? [];
   if (part !== undefined && !/^(devices|email|webhooks)$/.test(part)) return <NotFoundScreen />;
   return (
@@ -26,8 +26,8 @@ export default function NotificationsScreen(): ReactNode {
         items={[
           { to: "/notifications", label: "History", end: true },
           { to: "/notifications/devices", label: "Devices" },
-          // The recovery wallet cannot change where notifications go; it can remove a device.
-          ...(isRecovery
+          // Only the owner can change where notifications go; others can remove a device.
+          ...(isLimited
             ? []
             : [
                 { to: "/notifications/email", label: "E-mail" },

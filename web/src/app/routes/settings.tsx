@@ -25,7 +25,7 @@ export default function SettingsScreen(): ReactNode {
       <Stack gap="lg">
         <EndSessions />
         <AskFor place="settings" />
-        <WaysToSignIn />
+        {!session.member && <WaysToSignIn />}
         {!hasWallet(session) && <PayoutAddress />}
         <Section
           title="Notifications"
@@ -35,9 +35,11 @@ export default function SettingsScreen(): ReactNode {
             <Button component={Link} to="/notifications">
               History
             </Button>
-            <Button component={Link} to="/notifications/devices">
-              Devices
-            </Button>
+            {!session.member && (
+              <Button component={Link} to="/notifications/devices">
+                Devices
+              </Button>
+            )}
             <OwnerOnly>
               <Button component={Link} to="/notifications/email">
                 E-mail
@@ -46,6 +48,20 @@ export default function SettingsScreen(): ReactNode {
                 Webhooks
               </Button>
             </OwnerOnly>
+          </Group>
+        </Section>
+        <Section
+          title="Team"
+          hint={
+            session.member
+              ? "Who decides for this team, and how many must sign."
+              : "An account that several people share, so that no single key can raise limits or withdraw."
+          }
+        >
+          <Group>
+            <Button component={Link} to="/team">
+              {session.member ? "Members" : "Teams"}
+            </Button>
           </Group>
         </Section>
         <NeverPay />

@@ -11,6 +11,7 @@ import { mayHold, totalOf } from "../../lib/balances.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
 import { useNetworkNames } from "../../shared/info.ts";
+import { useRights } from "../../shared/session/OwnerOnly.tsx";
 import { archiveAgent } from "./api.ts";
 
 /**
@@ -18,6 +19,7 @@ import { archiveAgent } from "./api.ts";
  */
 export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
   const navigate = useNavigate();
+  const rights = useRights();
   const [isConfirming, confirming] = useDisclosure();
   const nameOf = useNetworkNames();
   const { known, silent } = totalOf(agent.balances);
@@ -31,7 +33,7 @@ export function ArchiveAgent({ agent }: { agent: Agent }): ReactNode {
     },
     onSettled: invalidate.afterRules,
   });
-  if (agent.status === "archived") return null;
+  if (agent.status === "archived" || rights === "read") return null;
   return (
     <Section title="Archive" hint="Stops the agent and revokes its keys. Its history is kept.">
       <Stack gap="sm">

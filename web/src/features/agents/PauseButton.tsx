@@ -8,12 +8,12 @@ import { toastFailure } from "../../components/toast.ts";
 import { NotSigned } from "../../lib/orders/signing.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
-import { useIsRecovery } from "../../shared/session/OwnerOnly.tsx";
+import { useRights } from "../../shared/session/OwnerOnly.tsx";
 import { pause, resume } from "./api.ts";
 
 /** Pausing needs only the session and takes effect at once. Resuming needs the owner's signature. */
 export function PauseButton({ agent, compact }: { agent: Agent; compact?: boolean }): ReactNode {
-  const isRecovery = useIsRecovery();
+  const rights = useRights();
   const isPaused = agent.status === "paused";
   const verb = isPaused ? "Resume" : "Pause";
   const change = useMutation({
@@ -31,7 +31,8 @@ export function PauseButton({ agent, compact }: { agent: Agent; compact?: boolea
     },
     onSettled: invalidate.afterRules,
   });
-  if (agent.status === "archived" || (isPaused && isRecovery)) return null;
+  if (agent.status === "archived" || rights === "read" || (isPaused && rights !== "all"))
+    return null;
   const icon = isPaused ? <PlayIcon size={16} /> : <PauseIcon size={16} />;
   if (compact === true)
     return (

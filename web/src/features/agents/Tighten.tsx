@@ -8,6 +8,7 @@ import { atomic, formatUsdc, toDecimal } from "../../lib/money.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
 import type { Agent } from "../../lib/wire.ts";
+import { useRights } from "../../shared/session/OwnerOnly.tsx";
 import { pause } from "./api.ts";
 
 /**
@@ -15,6 +16,7 @@ import { pause } from "./api.ts";
  * the wallet.
  */
 export function Tighten({ agent }: { agent: Agent }): ReactNode {
+  const rights = useRights();
   const [wanted, setWanted] = useParameter("do");
   const leave = (): void => {
     setWanted("");
@@ -36,7 +38,7 @@ export function Tighten({ agent }: { agent: Agent }): ReactNode {
     },
     onSettled: invalidate.afterRules,
   });
-  if (wanted !== "pause" && wanted !== "lower") return null;
+  if ((wanted !== "pause" && wanted !== "lower") || rights === "read") return null;
   if (agent.status === "archived" || (wanted === "pause" && agent.status === "paused"))
     return <Note>No change needed: this agent already cannot pay.</Note>;
   if (wanted === "lower" && half === 0n)

@@ -16,8 +16,9 @@ import { invalidate } from "../../lib/query-keys.ts";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Approval } from "../../lib/wire.ts";
 import { useExplorer, useNetwork } from "../../shared/info.ts";
-import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
+import { useRights } from "../../shared/session/OwnerOnly.tsx";
 import { approvalQuery, approve, decline } from "./api.ts";
+import { useOwner } from "../../shared/session/session-context.ts";
 import styles from "./Approvals.module.css";
 import { STATUS } from "./words.ts";
 
@@ -51,6 +52,10 @@ export function ApprovalDrawer({ approvalId, known, onClose }: ApprovalDrawerPro
 
 function ApprovalDetails({ approval }: { approval: Approval }): ReactNode {
   const status = STATUS[approval.status];
+  const rights = useRights();
+  const { member } = useOwner();
+  // An approver of a team may allow one payment, a recovery wallet may not.
+  const mayDecide = rights === "all" || (member !== null && rights !== "read");
   return (
     <Stack gap="lg">
       <Stack gap="xs">
@@ -82,9 +87,7 @@ function ApprovalDetails({ approval }: { approval: Approval }): ReactNode {
           </Text>
         </Stack>
       )}
-      <OwnerOnly>
-        <Decide approval={approval} />
-      </OwnerOnly>
+      {mayDecide && <Decide approval={approval} />}
       <Facts approval={approval} />
     </Stack>
   );

@@ -8,7 +8,7 @@ import { List } from "../../components/List.tsx";
 import { MutationButton } from "../../components/PendingButton.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Budget, BudgetAgent } from "../../lib/wire.ts";
-import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
+import { NotForViewers, OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 import { candidatesQuery, membersQuery, putIn, takeOut } from "./api.ts";
 import styles from "./Budgets.module.css";
 import { useSigning } from "./use-signing.ts";
@@ -44,24 +44,26 @@ export function BudgetAgents({
             {(agent) => <Member key={agent.id} budget={budget} agent={agent} />}
           </List>
         </section>
-        <TextInput
-          label="Put agents in"
-          description="It counts what they pay from then on. Needs no signature"
-          placeholder="Name or address"
-          value={search}
-          onChange={setSearch}
-        />
-        <section aria-label="Other agents">
-          <List
-            isFramed
-            query={{ ...agents, data: others }}
-            what="agents"
-            failed="Agents could not be loaded"
-            empty={<EmptyState title="No other agent matches" />}
-          >
-            {(agent) => <Candidate key={agent.id} budget={budget} agent={agent} />}
-          </List>
-        </section>
+        <NotForViewers>
+          <TextInput
+            label="Put agents in"
+            description="It counts what they pay from then on. Needs no signature"
+            placeholder="Name or address"
+            value={search}
+            onChange={setSearch}
+          />
+          <section aria-label="Other agents">
+            <List
+              isFramed
+              query={{ ...agents, data: others }}
+              what="agents"
+              failed="Agents could not be loaded"
+              empty={<EmptyState title="No other agent matches" />}
+            >
+              {(agent) => <Candidate key={agent.id} budget={budget} agent={agent} />}
+            </List>
+          </section>
+        </NotForViewers>
       </Stack>
     </Dialog>
   );

@@ -9,7 +9,7 @@ import { TimeUntil } from "../../components/RelativeTime.tsx";
 import { plural } from "../../lib/plural.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Budget } from "../../lib/wire.ts";
-import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
+import { NotForViewers, OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 import { archiveBudget } from "./api.ts";
 import { BudgetAgents } from "./BudgetAgents.tsx";
 import { BudgetDialog } from "./BudgetDialog.tsx";
@@ -41,9 +41,11 @@ export function BudgetCard({ budget }: { budget: Budget }): ReactNode {
           <Button size="xs" onClick={listing.open}>
             Agents<span className="sr-only"> of {name}</span>
           </Button>
-          <Button size="xs" onClick={editing.open}>
-            Change<span className="sr-only"> {name}</span>
-          </Button>
+          <NotForViewers>
+            <Button size="xs" onClick={editing.open}>
+              Change<span className="sr-only"> {name}</span>
+            </Button>
+          </NotForViewers>
           <OwnerOnly>
             <Button
               size="xs"

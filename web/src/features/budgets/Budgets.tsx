@@ -6,6 +6,7 @@ import { PlusIcon } from "../../components/icons.tsx";
 import { Section } from "../../components/Layout.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
+import { NotForViewers } from "../../shared/session/OwnerOnly.tsx";
 import { budgetsQuery } from "./api.ts";
 import { BudgetCard } from "./BudgetCard.tsx";
 import { BudgetDialog } from "./BudgetDialog.tsx";
@@ -14,10 +15,12 @@ export function Budgets(): ReactNode {
   const query = useInfiniteQuery(budgetsQuery);
   const [isMaking, making] = useDisclosure();
   const create = (
-    <Button variant="filled" onClick={making.open}>
-      <PlusIcon size={16} />
-      New budget
-    </Button>
+    <NotForViewers>
+      <Button variant="filled" onClick={making.open}>
+        <PlusIcon size={16} />
+        New budget
+      </Button>
+    </NotForViewers>
   );
   return (
     <Stack gap="lg">

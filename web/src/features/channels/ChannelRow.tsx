@@ -5,6 +5,7 @@ import { Money } from "../../components/Money.tsx";
 import { TimeAgo, useNowMs } from "../../components/RelativeTime.tsx";
 import type { AgentChannel } from "../../lib/wire.ts";
 import { useExplorer } from "../../shared/info.ts";
+import { NotForViewers } from "../../shared/session/OwnerOnly.tsx";
 import styles from "./ChannelRow.module.css";
 import { sellerOf, statusIn } from "./words.ts";
 
@@ -46,9 +47,11 @@ export function ChannelRow({ channel, label, onClose }: ChannelRowProps): ReactN
       <div className={styles.status}>
         <Badge color={COLORS[status]}>{statusIn(channel, nowMs)}</Badge>
         {status === "open" && (
-          <Button size="xs" onClick={onClose}>
-            Close<span className="sr-only"> the channel to {sellerOf(channel)}</span>
-          </Button>
+          <NotForViewers>
+            <Button size="xs" onClick={onClose}>
+              Close<span className="sr-only"> the channel to {sellerOf(channel)}</span>
+            </Button>
+          </NotForViewers>
         )}
       </div>
     </li>

@@ -5,6 +5,7 @@ import { Section } from "../../components/Layout.tsx";
 import { List } from "../../components/List.tsx";
 import { isSameAddress } from "../../lib/address.ts";
 import type { Agent } from "../../lib/wire.ts";
+import { useRights } from "../../shared/session/OwnerOnly.tsx";
 import { channelsQuery, channelTotalQuery } from "./api.ts";
 import { ChannelRow } from "./ChannelRow.tsx";
 import { CloseDialog, type ToClose } from "./CloseDialog.tsx";
@@ -14,10 +15,11 @@ import { sellerOf } from "./words.ts";
 export function Channels({ agent }: { agent: Agent }): ReactNode {
   const query = useInfiniteQuery(channelsQuery(agent.id));
   const { data: total } = useQuery(channelTotalQuery(agent.id));
+  const rights = useRights();
   const [closing, setClosing] = useState<ToClose>();
   const labelOf = (address: string): string | undefined =>
     agent.allowlist.find((entry) => isSameAddress(entry.address, address))?.label || undefined;
-  const closeAll = total !== undefined && total.open > 0 && (
+  const closeAll = rights !== "read" && total !== undefined && total.open > 0 && (
     <Button
       onClick={() => {
         setClosing({ channels: total.open, delaySeconds: total.longestDelaySeconds });

@@ -11,6 +11,7 @@ import { TimeAgo, TimeUntil } from "../../components/RelativeTime.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent, Connection } from "../../lib/wire.ts";
 import { useInfo } from "../../shared/info.ts";
+import { NotForViewers } from "../../shared/session/OwnerOnly.tsx";
 import { connectionsQuery, endConnection } from "./api.ts";
 
 /** Programs that use this agent over OAuth; ending a connection needs no wallet. */
@@ -112,9 +113,11 @@ function ConnectionRow({
       }
     >
       {status === "active" && (
-        <Button size="xs" onClick={onEnd}>
-          End<span className="sr-only"> the connection of {thirdParty.name}</span>
-        </Button>
+        <NotForViewers>
+          <Button size="xs" onClick={onEnd}>
+            End<span className="sr-only"> the connection of {thirdParty.name}</span>
+          </Button>
+        </NotForViewers>
       )}
     </AccessRow>
   );

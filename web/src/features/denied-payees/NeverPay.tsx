@@ -13,7 +13,7 @@ import { NotSigned } from "../../lib/orders/signing.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { DeniedPayee } from "../../lib/wire.ts";
 import { useNetwork } from "../../shared/info.ts";
-import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
+import { NotForViewers, OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 import { useOwner } from "../../shared/session/session-context.ts";
 import { allowAgain, deniedQuery, denyPayee, nameOf, readWhich } from "./api.ts";
 
@@ -26,7 +26,9 @@ export function NeverPay(): ReactNode {
         title="Never pay"
         hint="None of your agents pays these, whatever its rules or an approval allow. Adding one applies at once; removing one needs your signature."
       >
-        <Add />
+        <NotForViewers>
+          <Add />
+        </NotForViewers>
       </Section>
       <Section flush title="Denied payees">
         <List

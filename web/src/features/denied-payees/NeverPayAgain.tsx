@@ -7,11 +7,13 @@ import { Address } from "../../components/Address.tsx";
 import { ConfirmDialog } from "../../components/ConfirmDialog.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Payment } from "../../lib/wire.ts";
+import { useRights } from "../../shared/session/OwnerOnly.tsx";
 import { denyPayee } from "./api.ts";
 
 /** On an agent's payment: no agent pays its payee any more. */
 export function NeverPayAgain({ payment }: { payment: Payment }): ReactNode {
   const [isConfirming, confirming] = useDisclosure();
+  const rights = useRights();
   const { kind, recipient, denial } = payment;
   const deny = useMutation({
     mutationFn: () => denyPayee({ payee: recipient ?? "" }),
@@ -22,7 +24,7 @@ export function NeverPayAgain({ payment }: { payment: Payment }): ReactNode {
     onSettled: invalidate.afterDenied,
   });
   const isPayment = (kind === "spend" || kind === "x402") && denial?.code !== "payee_denied";
-  if (recipient === null || !isPayment) return null;
+  if (recipient === null || !isPayment || rights === "read") return null;
   return (
     <Group>
       <Button

@@ -3,7 +3,7 @@ import type { ReactNode } from "react";
 import { AccessRow } from "../../components/AccessRow.tsx";
 import { TimeAgo, TimeUntil, useNowMs } from "../../components/RelativeTime.tsx";
 import type { ApiKey } from "../../lib/wire.ts";
-import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
+import { NotForViewers, OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 
 interface KeyRowProps {
   apiKey: ApiKey;
@@ -67,9 +67,11 @@ export function KeyRow({ apiKey, isReadOnly, onRotate, onRevoke }: KeyRowProps):
               </Button>
             </OwnerOnly>
           )}
-          <Button size="xs" onClick={onRevoke}>
-            Revoke<span className="sr-only"> {name}</span>
-          </Button>
+          <NotForViewers>
+            <Button size="xs" onClick={onRevoke}>
+              Revoke<span className="sr-only"> {name}</span>
+            </Button>
+          </NotForViewers>
         </Group>
       )}
     </AccessRow>

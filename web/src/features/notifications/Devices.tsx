@@ -12,7 +12,7 @@ import { toastFailure } from "../../components/toast.ts";
 import { forgetPush, isPushBlocked, isPushSupported, switchPushOn } from "../../lib/push.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { PushDevice } from "../../lib/wire.ts";
-import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
+import { NotInTeams, OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 import { useOwner } from "../../shared/session/session-context.ts";
 import { describeEvents } from "./device-groups.ts";
 import { DeviceTypes } from "./DeviceTypes.tsx";
@@ -27,17 +27,19 @@ export function Devices(): ReactNode {
   const own = devices.find(({ endpointHash }) => endpointHash === ownHash);
   return (
     <Stack gap="lg">
-      <OwnerOnly>
-        <Section
-          title="On this device"
-          hint="Messages appear here although no page of Purser is open: requests for approval at once, limits, new keys and sign-ins. Opening one decides nothing."
-        >
-          <QueryStatus query={query} what="devices" failed="The devices could not be loaded">
-            <Skeleton shape="row" count={1} />
-          </QueryStatus>
-          {query.data && <ThisDevice publicKey={query.data.publicKey} own={own} />}
-        </Section>
-      </OwnerOnly>
+      <NotInTeams>
+        <OwnerOnly>
+          <Section
+            title="On this device"
+            hint="Messages appear here although no page of Purser is open: requests for approval at once, limits, new keys and sign-ins. Opening one decides nothing."
+          >
+            <QueryStatus query={query} what="devices" failed="The devices could not be loaded">
+              <Skeleton shape="row" count={1} />
+            </QueryStatus>
+            {query.data && <ThisDevice publicKey={query.data.publicKey} own={own} />}
+          </Section>
+        </OwnerOnly>
+      </NotInTeams>
       {devices.length > 0 && (
         <Section flush title="Devices" hint="Ending a session also removes its device.">
           <ul>

@@ -10,7 +10,7 @@ import { toastFailure } from "../../components/toast.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
 import type { Notification } from "../../lib/wire.ts";
-import { useIsRecovery } from "../../shared/session/OwnerOnly.tsx";
+import { useRights } from "../../shared/session/OwnerOnly.tsx";
 import { markRead, notificationsQuery, unreadQuery } from "./api.ts";
 import styles from "./Notifications.module.css";
 import { thirdPartyTexts, TYPE_NAMES, TYPES, typeLabel } from "./words.ts";
@@ -37,7 +37,7 @@ export function NotificationHistory({
     }),
   );
   const isFiltered = type !== "" || agentId !== "" || unreadOnly !== "";
-  const isRecovery = useIsRecovery();
+  const isLimited = useRights() !== "all";
   const news = useQuery(unreadQuery).data;
   const newest = news?.items[0]?.at;
   const readAll = useMutation({
@@ -52,7 +52,7 @@ export function NotificationHistory({
       hint="Everything that happened in the last 30 days. Payments as usual are not counted as unread."
       actions={
         <Group>
-          {(news?.unread ?? 0) > 0 && !isRecovery && (
+          {(news?.unread ?? 0) > 0 && !isLimited && (
             <MutationButton mutation={readAll} pending="Marking…">
               Mark all as read
             </MutationButton>
@@ -119,7 +119,7 @@ function Row({ notification }: { notification: Notification }): ReactNode {
   const { id, type, title, path, readAt, createdAt } = notification;
   const { label, color } = typeLabel(type);
   const quoted = thirdPartyTexts(notification);
-  const isRecovery = useIsRecovery();
+  const isLimited = useRights() !== "all";
   const read = useMutation({
     mutationFn: () => markRead({ ids: [id] }),
     onError: toastFailure("The notification was not marked as read"),
@@ -133,7 +133,7 @@ function Row({ notification }: { notification: Notification }): ReactNode {
           to={path}
           className={`row-link ${styles.title}`}
           onClick={() => {
-            if (readAt === null && !isRecovery) read.mutate();
+            if (readAt === null && !isLimited) read.mutate();
           }}
         >
           {title}

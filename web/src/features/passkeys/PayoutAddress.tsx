@@ -11,16 +11,18 @@ import { checkAddress } from "../../lib/address.ts";
 import { formatDateTime } from "../../lib/time.ts";
 import { payoutQuery } from "../../shared/session/api.ts";
 import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
+import { useOwner } from "../../shared/session/session-context.ts";
 import { useNamePayout } from "./use-passkeys.ts";
 
 /** Where an owner without a wallet withdraws to. */
 export function PayoutAddress(): ReactNode {
+  const { member } = useOwner();
   const payout = useQuery(payoutQuery);
   const { address, since, next } = payout.data ?? { address: null, since: null, next: null };
   return (
     <Section
       title="Payout address"
-      hint="The only address to which you can withdraw, such as your account at an exchange. A change waits 24 hours, and you are notified of it."
+      hint={`The only address to which ${member ? "the team" : "you"} can withdraw, such as ${member ? "its" : "your"} account at an exchange. A change waits 24 hours, and you are notified of it.`}
     >
       <Stack gap="sm">
         <QueryStatus

@@ -13,7 +13,7 @@ import { passkeyObstacle } from "../../lib/webauthn.ts";
 import type { Passkey, Passkeys } from "../../lib/wire.ts";
 import { useInfo } from "../../shared/info.ts";
 import { passkeysQuery } from "../../shared/session/api.ts";
-import { useIsRecovery } from "../../shared/session/OwnerOnly.tsx";
+import { useRights } from "../../shared/session/OwnerOnly.tsx";
 import { NoPasskeys } from "../../shared/session/PasskeySignIn.tsx";
 import { hasWallet, useOwner } from "../../shared/session/session-context.ts";
 import { useOfferPasskey, useSignPasskeys } from "./use-passkeys.ts";
@@ -43,7 +43,7 @@ export function WaysToSignIn(): ReactNode {
 }
 
 function PasskeyList({ all }: { all: Passkeys }): ReactNode {
-  const isRecovery = useIsRecovery();
+  const isRecovery = useRights() !== "all";
   const info = useInfo();
   const sign = useSignPasskeys(all);
   const [pressed, setPressed] = useState<string>();

@@ -10,20 +10,22 @@ import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { checkAddress } from "../../lib/address.ts";
 import { recoveryQuery } from "../../shared/session/api.ts";
-import { hasWallet, useOwner } from "../../shared/session/session-context.ts";
+import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
+import { hasWallet, useOwner, whose } from "../../shared/session/session-context.ts";
 import { MoveOwner } from "./MoveOwner.tsx";
 import { useNameSecond } from "./use-recovery.ts";
 
 /** The recovery wallet: add it, remove it, or make it the owner. */
 export function Recovery(): ReactNode {
   const session = useOwner();
-  const { address, second: actingAs } = session;
+  const { address, second: actingAs, member } = session;
+  const lost = member ? "keys" : hasWallet(session) ? "wallet" : "passkey";
   const recovery = useQuery(recoveryQuery);
   const second = recovery.data?.second ?? null;
   return (
     <Section
       title="Recovery wallet"
-      hint={`Use it if you lose your ${hasWallet(session) ? "wallet" : "passkey"}. It can pause agents, lower limits and withdraw to your address; it cannot raise limits or withdraw elsewhere. Making it the owner needs both signatures.`}
+      hint={`Use it if you lose your ${lost}. It can pause agents, lower limits and withdraw to ${whose(session)} address; it cannot raise limits or withdraw elsewhere.${member ? "" : " Making it the owner needs both signatures."}`}
     >
       <Stack gap="lg">
         <QueryStatus
@@ -36,14 +38,16 @@ export function Recovery(): ReactNode {
         {second && <Address value={second.address} full />}
         {second && !hasWallet(session) && (
           <p>
-            To sign in with it, enter your account number (it is no address for money):{" "}
+            To sign in with it, enter {whose(session)} account number (it is no address for money):{" "}
             <CopyText value={address} what="the account number" />
           </p>
         )}
         {recovery.isSuccess && actingAs === null && (
-          <NameSecond owner={address} current={second?.address ?? null} />
+          <OwnerOnly>
+            <NameSecond owner={address} current={second?.address ?? null} />
+          </OwnerOnly>
         )}
-        {second && <MoveOwner owner={address} second={second.address} />}
+        {second && !member && <MoveOwner owner={address} second={second.address} />}
       </Stack>
     </Section>
   );

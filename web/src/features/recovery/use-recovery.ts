@@ -6,7 +6,9 @@ import { signed } from "../../lib/orders/signed.ts";
 import type { SignatureRequest, Signer } from "../../lib/orders/signing.ts";
 import { moveToSign, secondWalletToSign } from "../../lib/orders/to-sign.ts";
 import { invalidate } from "../../lib/query-keys.ts";
+import { signerOf } from "../../lib/session.ts";
 import type { Recovery } from "../../lib/wire.ts";
+import { useOwner } from "../../shared/session/session-context.ts";
 import { useNetwork } from "../../shared/info.ts";
 
 const ownerSigner = (address: string): Signer => ({
@@ -27,6 +29,7 @@ function chainOf(network: ReturnType<typeof useNetwork>): number {
 
 /** Sets or removes the recovery wallet. The wallet that is named signs first, which proves that it can. */
 export function useNameSecond(owner: string, current: string | null) {
+  const signer = signerOf(useOwner());
   // An owner's orders that concern no agent are signed for the first network.
   const network = useNetwork();
   return useMutation({
@@ -39,7 +42,7 @@ export function useNameSecond(owner: string, current: string | null) {
         title: address === null ? "Revoke the recovery wallet" : "Add the recovery wallet",
         chainId,
         isOnScreen: true,
-        ...(address !== null && { signers: [secondSigner(address), ownerSigner(owner)] }),
+        ...(address !== null && { signers: [secondSigner(address), ownerSigner(signer)] }),
         read(order) {
           kind(order);
           const change = { before: current ?? "", after: address ?? "none" };

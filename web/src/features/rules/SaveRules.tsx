@@ -7,7 +7,7 @@ import { ChevronIcon } from "../../components/icons.tsx";
 import { PendingButton } from "../../components/PendingButton.tsx";
 import type { Change } from "../../lib/orders/terms.ts";
 import { plural } from "../../lib/plural.ts";
-import { useIsRecovery } from "../../shared/session/OwnerOnly.tsx";
+import { useRights } from "../../shared/session/OwnerOnly.tsx";
 import { type RulesDraft, describeRules } from "./rules.ts";
 import styles from "./SaveRules.module.css";
 
@@ -27,7 +27,8 @@ interface SaveRulesProps {
  */
 export function SaveRules(props: SaveRulesProps): ReactNode {
   const { draft, changes, isBroken, isSigned, save, onDiscard } = props;
-  const isRefused = useIsRecovery() && isSigned;
+  const rights = useRights();
+  const isRefused = rights === "read" || (rights === "tighten" && isSigned);
   const [isOpen, { toggle }] = useDisclosure(!matchMedia("(max-width: 900px)").matches);
   return (
     <Paper component="section" aria-label="Save these changes?" className={styles.bar}>
@@ -48,7 +49,9 @@ export function SaveRules(props: SaveRulesProps): ReactNode {
       )}
       {isRefused && !isBroken && (
         <Text c="dimmed" size="sm">
-          {"These rules allow more than before, so the owner's wallet must sign them."}
+          {rights === "read"
+            ? "You are viewer in this team, so you cannot save changes."
+            : "These rules allow more than before, so the owner must sign them."}
         </Text>
       )}
       {save.error !== null && <ErrorNotice title="The rules were not saved" error={save.error} />}

@@ -4,14 +4,16 @@ import type { ReactNode } from "react";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note } from "../../components/Layout.tsx";
 import { MutationButton } from "../../components/PendingButton.tsx";
-import { shortAddress } from "../../lib/address.ts";
+import { isSameAddress, shortAddress } from "../../lib/address.ts";
 import { NotSigned } from "../../lib/orders/signing.ts";
 import { invalidate } from "../../lib/query-keys.ts";
+import { signerOf } from "../../lib/session.ts";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Session } from "../../lib/wire.ts";
 import { useNetwork } from "../../shared/info.ts";
 import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
 import { resumeEverything } from "./api.ts";
+import { useSession } from "../../shared/session/session-context.ts";
 import styles from "./Stop.module.css";
 
 type Stopped = NonNullable<Session["stopped"]>;
@@ -24,7 +26,9 @@ export function StoppedBanner({ owner, stopped }: { owner: string; stopped: Stop
     onSettled: invalidate.afterStop,
   });
   const { agents, by, at } = stopped;
-  const who = by.toLowerCase() === owner.toLowerCase() ? "You" : `The wallet ${shortAddress(by)}`;
+  const { session } = useSession();
+  const isOwn = isSameAddress(by, session ? signerOf(session) : owner);
+  const who = isOwn ? "You" : `The account ${shortAddress(by)}`;
   const paused = agents === 1 ? "1 agent is paused" : `${agents} agents are paused`;
   return (
     <section className={styles.banner} aria-label="Everything is stopped">

@@ -48,6 +48,17 @@ export function NextStep({ withdrawal, state }: ReviewProps): ReactNode {
           </Stack>
         </Note>
       );
+    case "waiting":
+      return (
+        <Stack gap="sm">
+          <ErrorNotice error={state.error} />
+          <Group>
+            <Button size="xs" onClick={withdrawal.reset}>
+              Done
+            </Button>
+          </Group>
+        </Stack>
+      );
     default:
       return (
         <Note color="green">

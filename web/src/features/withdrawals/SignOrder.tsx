@@ -12,8 +12,9 @@ import {
   reconnect,
   useConnection,
 } from "../../lib/wallet/connection.ts";
+import { signerOf } from "../../lib/session.ts";
 import type { NetworkInfo } from "../../lib/wire.ts";
-import { hasWallet, useOwner, walletOf } from "../../shared/session/session-context.ts";
+import { hasWallet, signsByWallet, useOwner } from "../../shared/session/session-context.ts";
 import { ChainHelp } from "../../shared/wallet/ChainHelp.tsx";
 import { useOwnPasskey } from "../../shared/wallet/use-wallets.ts";
 import { WalletPicker } from "../../shared/wallet/WalletPicker.tsx";
@@ -30,12 +31,12 @@ interface SignOrderProps {
 export function SignOrder({ network, withdrawal, state }: SignOrderProps): ReactNode {
   const connection = useConnection();
   const owner = useOwner();
-  const signer = walletOf(owner);
+  const signer = signerOf(owner);
   const isWithPasskey = owner.signedInWith === "passkey";
   // The signature is needed in any case, so there is nothing to choose.
   useEffect(() => {
-    if (isWithPasskey) void reconnect(owner.address);
-  }, [isWithPasskey, owner.address]);
+    if (isWithPasskey) void reconnect(signer);
+  }, [isWithPasskey, signer]);
   const { to } = state.prepared.order;
   // Custody refuses a passkey's signature for any other target.
   const withoutPasskey = hasWallet(owner) && !isSameAddress(to, owner.address);
@@ -50,7 +51,7 @@ export function SignOrder({ network, withdrawal, state }: SignOrderProps): React
     return (
       <Stack gap="sm">
         <p>
-          {hasWallet(owner) ? (
+          {signsByWallet(owner) ? (
             <>
               Connect the wallet you signed in with, <Address value={signer} copy={false} />, to
               sign this order.

@@ -1,7 +1,7 @@
 import { SegmentedControl, Stack, Text, TextInput } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
-import { hasWallet, useOwner } from "../../shared/session/session-context.ts";
+import { hasWallet, useOwner, whose } from "../../shared/session/session-context.ts";
 import type { DraftErrors, WithdrawalDraft } from "./draft.ts";
 
 interface TargetFieldsProps {
@@ -15,13 +15,12 @@ interface TargetFieldsProps {
 export function TargetFields({ owner, draft, errors, onChange }: TargetFieldsProps): ReactNode {
   const session = useOwner();
   const isRecovery = session.second !== null;
-  // Custody refuses other targets: a recovery wallet and a passkey may withdraw to the owner only.
-  if (isRecovery || session.signedInWith === "passkey")
+  // Custody refuses other targets: a recovery wallet, a passkey and a team may withdraw to the owner only.
+  if (isRecovery || session.signedInWith === "passkey" || !hasWallet(session))
     return (
       <p>
         <Text span c="dimmed" size="sm">
-          Goes to {isRecovery ? "the owner's" : "your"}{" "}
-          {hasWallet(session) ? "wallet" : "payout address"}
+          Goes to {whose(session)} {hasWallet(session) ? "wallet" : "payout address"}
         </Text>{" "}
         <Address value={owner} copy={false} />
         {!isRecovery && hasWallet(session) && (

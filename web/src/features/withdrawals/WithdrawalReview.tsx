@@ -2,14 +2,18 @@ import { Stack } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Money } from "../../components/Money.tsx";
 import { isSameAddress } from "../../lib/address.ts";
-import { hasWallet, useOwner } from "../../shared/session/session-context.ts";
+import { hasWallet, useOwner, whose } from "../../shared/session/session-context.ts";
 import { ToSign } from "../../shared/signing/ToSign.tsx";
 import { NextStep, type ReviewProps, type ReviewState } from "./NextStep.tsx";
 import styles from "./Withdraw.module.css";
 
 const STEPS: { title: string; done: ReviewState["step"][]; now: ReviewState["step"][] }[] = [
-  { title: "Order prepared", done: ["review", "signing", "sending", "open", "done"], now: [] },
-  { title: "Signed", done: ["sending", "open", "done"], now: ["signing"] },
+  {
+    title: "Order prepared",
+    done: ["review", "signing", "waiting", "sending", "open", "done"],
+    now: [],
+  },
+  { title: "Signed", done: ["sending", "open", "done"], now: ["signing", "waiting"] },
   { title: "Sent to the chain", done: ["done"], now: ["sending", "open"] },
   { title: "Confirmed", done: ["done"], now: [] },
 ];
@@ -25,10 +29,7 @@ export function WithdrawalReview({ agent, owner, withdrawal, state }: ReviewProp
         <Money amount={BigInt(order.amount)} size="display" />
         <p>
           goes from {agent.name} to{" "}
-          {isSameAddress(order.to, owner)
-            ? `${session.second === null ? "your" : "the owner's"} ${home}`
-            : "another address"}
-          .
+          {isSameAddress(order.to, owner) ? `${whose(session)} ${home}` : "another address"}.
         </p>
       </div>
       <ToSign typedData={typedData} />

@@ -23,6 +23,8 @@ export type WithdrawalState =
   | { step: "sending"; prepared: PreparedWithdrawal }
   /** Signed and sent, outcome unknown: only the same order may be sent again. */
   | { step: "open"; signed: Signed; prepared: PreparedWithdrawal; error: unknown }
+  /** A team's order, which more members must sign. */
+  | { step: "waiting"; prepared: PreparedWithdrawal; error: ApiError }
   | { step: "done"; prepared: PreparedWithdrawal; answer: WithdrawalAnswer };
 
 export interface Withdrawal {
@@ -77,6 +79,11 @@ export function useWithdrawal(agent: Agent, owner: string): Withdrawal {
         );
         setState({ step: "done", prepared, answer });
       } catch (error) {
+        if (error instanceof ApiError && error.isWaiting) {
+          setState({ step: "waiting", prepared, error });
+          await invalidate.afterWaiting();
+          return;
+        }
         setState(
           isRefusal(error)
             ? { step: "review", prepared, error }

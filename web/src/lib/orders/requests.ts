@@ -2,11 +2,16 @@
  * The orders that screens request the owner's signature for, each with the check that the server's order
  * matches the request.
  */
-import { APPROVAL_SECONDS, MAX_ORDER_SECONDS } from "../../../../packages/rules/src/orders.ts";
+import {
+  APPROVAL_SECONDS,
+  MAX_ORDER_SECONDS,
+  TEAM_ORDER_SECONDS,
+} from "../../../../packages/rules/src/orders.ts";
 import { isSameAddress } from "../address.ts";
 import { api } from "../api.ts";
 import { serverNowMs } from "../clock.ts";
 import { formatUsdc, toDecimal } from "../money.ts";
+import { currentSession } from "../session.ts";
 import type { Agent, Approval, NewAgent } from "../wire.ts";
 import { type SignatureRequest, OrderMismatch } from "./signing.ts";
 import {
@@ -31,7 +36,11 @@ const MARGIN_SECONDS = 5 * 60;
 /** The chain id in a CAIP-2 id of an EVM chain. */
 export const chainIdOf = (network: string): number => Number(network.split(":")[1]);
 
-export function assertSingleUse(order: Order, lifetimeSeconds = MAX_ORDER_SECONDS): void {
+/** Members of a team have longer to sign. */
+const orderSeconds = (): number =>
+  currentSession()?.member ? TEAM_ORDER_SECONDS : MAX_ORDER_SECONDS;
+
+export function assertSingleUse(order: Order, lifetimeSeconds = orderSeconds()): void {
   const latestMs = serverNowMs() + (lifetimeSeconds + MARGIN_SECONDS) * 1000;
   const isSingle = /^0x[0-9a-f]{64}$/i.test(String(order.nonce));
   if (!isSingle || !(Number(order.deadline) * 1000 < latestMs)) throw new OrderMismatch([]);

@@ -6,12 +6,12 @@
 import { type Orders, REQUESTED_FORM, typedDataOf } from "../../../../packages/rules/src/orders.ts";
 import { isSameAddress } from "../address.ts";
 import { ApiError } from "../api.ts";
-import { queryClient } from "../query-client.ts";
-import { keys } from "../query-keys.ts";
+import { invalidate } from "../query-keys.ts";
+import { currentSession, signerOf } from "../session.ts";
 import { currentConnection, disconnect, isOnChain, reconnect } from "../wallet/connection.ts";
 import { isRejection, showsOrders, walletError } from "../wallet/provider.ts";
 import { signTypedData } from "../wallet/typed-data.ts";
-import type { Session, TypedData } from "../wire.ts";
+import type { TypedData } from "../wire.ts";
 import {
   AlreadyDone,
   type SignatureRequest,
@@ -46,9 +46,19 @@ export async function signed<T>(
   } catch (error) {
     order = orderIn(error);
   }
+  return signOrder(request, send, order);
+}
+
+/** The same for an order that is known already. */
+export async function signOrder<T>(
+  request: SignatureRequest,
+  send: (signed: MaybeSigned) => Promise<T>,
+  order: Order,
+): Promise<T> {
   try {
     return await signAndSend(request, send, order);
   } catch (error) {
+    if (error instanceof ApiError && error.isWaiting) void invalidate.afterWaiting();
     // Another wallet than that of the session may be connected; without its order it has no place here.
     if (request.signers && !isSameAddress(currentConnection()?.address, sessionSigner().address))
       disconnect();
@@ -116,12 +126,10 @@ interface SigningAttempt {
   signer: Signer;
 }
 
-/**
- * The recovery wallet where that one is signed in; the server refuses orders that it may not sign.
- */
+/** The recovery wallet where that one is signed in; the server refuses orders that it may not sign. */
 function sessionSigner(): Signer {
-  const session = queryClient.getQueryData<Session>(keys.session);
-  const address = session?.second ?? session?.address ?? "";
+  const session = currentSession();
+  const address = session ? signerOf(session) : "";
   const description = "the account you are signed in with";
   return { address, description, signatureField: "signature" };
 }

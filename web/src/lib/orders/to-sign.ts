@@ -17,6 +17,7 @@ import {
   type SignedPasskey,
   typedDataOf,
 } from "../../../../packages/rules/src/orders.ts";
+import { PASSKEYS_CHAIN } from "../../../../packages/rules/src/passkeys.ts";
 import { kindOf } from "../../../../packages/rules/src/readable.ts";
 import { isSameAddress } from "../address.ts";
 import { toDecimal } from "../money.ts";
@@ -172,6 +173,14 @@ export interface FieldToSign {
   entries?: FieldToSign[][];
 }
 
+/** The kind of account that a member of a team has. */
+const accountOf = (chain: string): string =>
+  chain === "0"
+    ? "a wallet's key"
+    : chain === String(PASSKEYS_CHAIN)
+      ? "passkeys"
+      : `a contract on chain ${chain}`;
+
 /** Members of documents that are not ours. */
 const OTHERS: Readonly<Record<string, Kind>> = { value: AMOUNT, validBefore: TIME };
 
@@ -188,6 +197,7 @@ export function fieldsToSign(typedData: TypedData, network: NetworkInfo | undefi
     if (name === "second" && raw === NO_WALLET) return "none";
     if ((name === "validAfter" || name === "secondChain") && raw === "0")
       return name === "validAfter" ? "at once" : "every chain";
+    if (struct === "Member" && name === "chain") return accountOf(raw);
     const kind = kindOf(struct, name) ?? OTHERS[name];
     // A text is shown as the wallet shows it.
     if (kind === undefined || type !== kind.type) return undefined;

@@ -1,9 +1,9 @@
 import { Button, Stack } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
+import { signerOf } from "../../lib/session.ts";
 import { disconnect } from "../../lib/wallet/connection.ts";
 import type { Session } from "../../lib/wire.ts";
-import { walletOf } from "./session-context.ts";
 import { SignIn } from "./SignIn.tsx";
 import { SignInCard } from "./SignInCard.tsx";
 import { useLeave } from "./use-leave.ts";
@@ -26,7 +26,7 @@ export function OtherAccount({ session, connected }: OtherAccountProps): ReactNo
       <Stack>
         <div>
           <p>
-            Signed in: <Address value={walletOf(session)} copy={false} />
+            Signed in: <Address value={signerOf(session)} copy={false} />
           </p>
           <p>
             In the wallet: <Address value={connected} copy={false} />

@@ -7,11 +7,12 @@ import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
 import { isSameAddress } from "../../lib/address.ts";
 import { useSigning } from "../../lib/orders/signing.ts";
+import { signerOf } from "../../lib/session.ts";
 import { useConnection } from "../../lib/wallet/connection.ts";
 import type { Session } from "../../lib/wire.ts";
 import { useKnownSecond } from "./api.ts";
 import { OtherAccount } from "./OtherAccount.tsx";
-import { hasWallet, useSession, walletOf } from "./session-context.ts";
+import { hasWallet, useSession } from "./session-context.ts";
 import { SignIn } from "./SignIn.tsx";
 import { SignInCard } from "./SignInCard.tsx";
 import { useLeave } from "./use-leave.ts";
@@ -49,8 +50,8 @@ export function AccountGuard({ children }: { children: ReactNode }): ReactNode {
   const leave = useLeave();
   // Both wallets sign a change of the owner address, one after the other, on the same screen.
   const named = useKnownSecond();
-  const userNumber = useUserNumber(session && walletOf(session) + session.address);
-  const wallets = session ? [walletOf(session), named] : [];
+  const userNumber = useUserNumber(session && signerOf(session) + session.address);
+  const wallets = session ? [signerOf(session), named] : [];
   const isKnown = wallets.some((one) => isSameAddress(connection?.address, one));
   if (session && connection !== null && !isKnown && !isLost && !isSigning)
     return <OtherAccount session={session} connected={connection.address} />;

@@ -4,6 +4,7 @@ import { isSameAddress } from "../../lib/address.ts";
 import { ApiError } from "../../lib/api.ts";
 import { queryClient } from "../../lib/query-client.ts";
 import { invalidate } from "../../lib/query-keys.ts";
+import { keepSession } from "../../lib/session.ts";
 import { announceSessionChanged, onSessionSignal } from "../../lib/session-signal.ts";
 import { disconnect } from "../../lib/wallet/connection.ts";
 import type { Session } from "../../lib/wire.ts";
@@ -51,7 +52,8 @@ export function SessionProvider({
     () =>
       onSessionSignal((signal) => {
         if (signal === "lost") {
-          if (shownRef.current) setLost(true);
+          // A request with the session before may be refused after another one began, so the server is asked.
+          if (shownRef.current) void invalidate.session();
         } else {
           void invalidate.session();
         }
@@ -67,6 +69,8 @@ export function SessionProvider({
       retry: () => void query.refetch(),
       onSignedIn: async () => {
         announceSessionChanged();
+        // One that is on its way asks about the session before.
+        await queryClient.cancelQueries(sessionQuery);
         const next = await queryClient.fetchQuery({ ...sessionQuery, staleTime: 0 });
         if (!next) return;
         if (isSameAddress(shownRef.current?.address, next.address)) setLost(false);
@@ -82,6 +86,7 @@ export function SessionProvider({
         rememberSignedIn(false);
         disconnect();
         shownRef.current = null;
+        keepSession(null);
         queryClient.setQueryData(sessionQuery.queryKey, null);
         setShown(null);
         setLost(false);

@@ -2,11 +2,11 @@ import { Button, Group, Stack, Text, TextInput } from "@mantine/core";
 import { type ReactNode, useState } from "react";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { useConnection } from "../../lib/wallet/connection.ts";
+import { signerOf } from "../../lib/session.ts";
 import type { Session } from "../../lib/wire.ts";
 import { useNetwork } from "../info.ts";
 import { WalletPicker } from "../wallet/WalletPicker.tsx";
 import { PasskeySignIn } from "./PasskeySignIn.tsx";
-import { walletOf } from "./session-context.ts";
 import { SignStep } from "./SignStep.tsx";
 import type { SecondOf } from "./use-sign-in.ts";
 
@@ -52,7 +52,7 @@ export function SignIn({
         <SignStep
           connection={connection}
           network={network}
-          expected={ended && walletOf(ended)}
+          expected={ended && signerOf(ended)}
           secondOf={secondOf}
         />
       ) : (

@@ -1,6 +1,7 @@
 import { queryOptions, useQuery } from "@tanstack/react-query";
 import { ApiError, api } from "../../lib/api.ts";
 import { keys } from "../../lib/query-keys.ts";
+import { keepSession } from "../../lib/session.ts";
 import { askPasskey, createPasskey, requestIn } from "../../lib/webauthn.ts";
 import type {
   Page,
@@ -12,16 +13,22 @@ import type {
   SessionRow,
 } from "../../lib/wire.ts";
 
+async function ownSession(signal: AbortSignal): Promise<Session | null> {
+  try {
+    return await api.get<Session>("/api/auth/session", { signal });
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 401) return null;
+    throw error;
+  }
+}
+
 /** `null` means that no user is signed in, which is not a failure. */
 export const sessionQuery = queryOptions({
   queryKey: keys.session,
   queryFn: async ({ signal }): Promise<Session | null> => {
-    try {
-      return await api.get<Session>("/api/auth/session", { signal });
-    } catch (error) {
-      if (error instanceof ApiError && error.status === 401) return null;
-      throw error;
-    }
+    const session = await ownSession(signal);
+    keepSession(session);
+    return session;
   },
   staleTime: 60_000,
   refetchOnWindowFocus: "always",

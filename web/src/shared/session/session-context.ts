@@ -20,12 +20,22 @@ export function useSession(): SessionState {
   return state;
 }
 
-/** The account that signs: the owner's, or the recovery wallet. */
-export const walletOf = (session: Session): string => session.second ?? session.address;
-
-/** Without a wallet, the owner's address is a name: no money may be sent there. */
+/** Without a wallet, the owner's address is a name: no money may be sent there. A team has none. */
 export const hasWallet = ({ signsWith }: Pick<Session, "signsWith">): boolean =>
-  signsWith !== "passkeys";
+  signsWith === "wallet" || signsWith === "contract";
+
+/** Whether the person who is signed in signs with a wallet. */
+export const signsByWallet = (session: Session): boolean =>
+  session.second !== null ||
+  (session.member ? session.signedInWith === "wallet" : hasWallet(session));
+
+/** The team that this session acts for. */
+export const teamOf = (session: Session): Session["teams"][number] | undefined =>
+  session.member ? session.teams.find(({ owner }) => owner === session.address) : undefined;
+
+/** "your", "the owner's", "the team's". */
+export const whose = ({ second, member }: Session): string =>
+  second !== null ? "the owner's" : member ? "the team's" : "your";
 
 /** Screens behind the session gate always have a session. */
 export function useOwner(): Session {

@@ -7,6 +7,7 @@ import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note } from "../../components/Layout.tsx";
 import { isSameAddress, shortAddress } from "../../lib/address.ts";
 import type { Notice, Signer, Signing } from "../../lib/orders/signing.ts";
+import { signerOf } from "../../lib/session.ts";
 import { connect, disconnect, isOnChain, useConnection } from "../../lib/wallet/connection.ts";
 import { useNetworkOfChain } from "../info.ts";
 import { hasWallet, useSession } from "../session/session-context.ts";
@@ -41,7 +42,7 @@ function NextStep({ signing }: { signing: Signing }): ReactNode {
   const network = useNetworkOfChain(request.chainId);
   const { session } = useSession();
   const isOwnPasskey =
-    session?.signedInWith === "passkey" && isSameAddress(signer.address, session.address);
+    session?.signedInWith === "passkey" && isSameAddress(signer.address, signerOf(session));
   const back = <Button onClick={cancel}>Cancel</Button>;
   if (step === "sending") return <p role="status">Signed. Saving the change…</p>;
   if (step === "wallet")
@@ -135,10 +136,10 @@ function PasskeyButton({
   signing: Signing;
   isMain?: boolean;
 }): ReactNode {
-  const owner = useSession().session?.address;
+  const { session } = useSession();
   const connection = useConnection();
   const passkey = useOwnPasskey();
-  const isOwner = isSameAddress(signer.address, owner);
+  const isOwner = session && isSameAddress(signer.address, signerOf(session));
   if (!passkey || !isOwner || connection?.wallet.kind === "passkey") return null;
   const sign = async (): Promise<void> => {
     await connect(passkey, signer.address);
@@ -185,7 +186,7 @@ function NoticeText({ notice, signer, isOneOfTwo }: NoticeTextProps): ReactNode 
     case "expired":
       return (
         <Note color="yellow">
-          <p role="status">The order expired after 15 minutes. Sign the new one below.</p>
+          <p role="status">The order expired. Sign the new one below.</p>
         </Note>
       );
     case "other-account":

@@ -1,6 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { queryClient } from "../../lib/query-client.ts";
+import { signerOf } from "../../lib/session.ts";
 import { useInstalledWallets } from "../../lib/wallet/discovery.ts";
 import type { Wallet } from "../../lib/wallet/provider.ts";
 import { passkeyObstacle } from "../../lib/webauthn.ts";
@@ -38,7 +39,7 @@ export function useOwnPasskey(isWanted = true): Wallet | undefined {
     isOwner &&
     (session.signedInWith === "passkey" ||
       (isBeside === true && listed.some(({ status }) => status === "active")));
-  const address = mayUse ? session.address : undefined;
+  const address = mayUse ? signerOf(session) : undefined;
   return useMemo(() => {
     if (address === undefined || domain === undefined) return undefined;
     return {
