@@ -6,7 +6,7 @@ import { readNativeBalance, readNonce } from "../infra/chain/contracts.ts";
 import { createChainClient } from "../infra/chain/index.ts";
 import { Kms } from "../infra/kms.ts";
 import { readRelayers } from "../infra/relayer-signer.ts";
-import { WITHDRAWAL_GAS } from "../core/gas.ts";
+import { WITHDRAWAL_GAS } from "../core/channel-gas.ts";
 import type { Database } from "./database.ts";
 import { custodyOf } from "./service.ts";
 import { durationOf, found, ok, warning, wrong, type Finding } from "./finding.ts";

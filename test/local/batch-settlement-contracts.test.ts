@@ -32,8 +32,8 @@ import {
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { formatAbiItem } from "viem/utils";
 import { rpc } from "../../server/local/anvil.ts";
-import { MEASURED_WITHDRAWAL_GAS, WITHDRAWAL_GAS } from "../../server/core/gas.ts";
 import { MULTICALL3, STAND_INS } from "../../server/local/chain-contracts.ts";
+import { MEASURED_WITHDRAWAL_GAS, WITHDRAWAL_GAS } from "../../server/core/channel-gas.ts";
 import {
   CHANNELS,
   CHANNELS_ABI,

@@ -18,6 +18,8 @@ const PATIENCE_MS = 20 * 60_000;
 /** An actor asks at most for this long. */
 const ACTORS_MS = 30 * 60_000;
 const LOOK_MS = 3_000;
+/** More delays than this, one after the other, do not end by themselves. */
+const MOST_RETURNS = 5;
 
 export interface Place {
   backends: Backends;
@@ -111,9 +113,11 @@ export async function play(plan: Plan, place: Place, isTraced = false): Promise<
       begin(item, plan.actors.length + number, ACTORS);
     await end();
   }
-  // What a seller did not return comes back after the delay of its channel.
-  const returnsMs = await lastReturnMs(backends);
-  if (returnsMs > timeline.nowMs) {
+  // What a seller did not return comes back after the delay of its channel. Meanwhile a channel that nobody used for long
+  // may begin to close.
+  for (let waits = 0; waits < MOST_RETURNS; waits += 1) {
+    const returnsMs = await lastReturnMs(backends);
+    if (returnsMs <= timeline.nowMs) break;
     await sleep(returnsMs - timeline.nowMs);
     await end();
   }

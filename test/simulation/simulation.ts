@@ -11,7 +11,7 @@ import { migrate } from "../../server/infra/db/migrate.ts";
 import { ROOT } from "../../server/infra/root.ts";
 import { startPostgres } from "../../server/local/postgres.ts";
 import { compileSimulation } from "./compile.mjs";
-import { plantedFunction, plantedIn } from "./planted/index.ts";
+import { plantedFunctions, plantedIn } from "./planted/index.ts";
 import { prepareDatabase } from "./setup.ts";
 import type { Order, Report } from "./worker.ts";
 
@@ -123,11 +123,11 @@ export async function withSimulations<T>(
 
 /** The folder of SQL functions with the defect in it; undefined if the defect is in a source of the service. */
 async function functionsWith(plant: string, dir: string): Promise<URL | undefined> {
-  const planted = await plantedFunction(plant);
-  if (!planted) return undefined;
+  const planted = await plantedFunctions(plant);
+  if (planted.size === 0) return undefined;
   const copy = join(dir, `functions-${plant}`);
   cpSync(FUNCTIONS_DIRECTORY, copy, { recursive: true });
-  writeFileSync(join(copy, `${planted.name}.sql`), planted.sql);
+  for (const [name, sql] of planted) writeFileSync(join(copy, `${name}.sql`), sql);
   return pathToFileURL(`${copy}/`);
 }
 

@@ -8,7 +8,8 @@ import {
   apply,
   DEFECTS,
   defectOf,
-  plantedFunction,
+  filesOf,
+  plantedFunctions,
   plantedIn,
 } from "../simulation/planted/index.ts";
 
@@ -31,14 +32,18 @@ t.test("names are unique and can be typed", async (t) => {
   for (const name of names) t.match(name, /^[a-z0-9]+(-[a-z0-9]+)*$/);
 });
 
-for (const { name, file, caughtBy } of DEFECTS)
-  t.test(name, async (t) => {
-    const source = sourceOf(file);
-    const changed = apply(source, file, name);
-    t.not(changed, source);
-    const sql = await plantedFunction(name);
-    if (sql) t.same(sql, { name: /(\w+)\.sql$/.exec(file)?.[1], sql: changed });
-    else t.not(await compiled(file, [plantedIn(name)]), await compiled(file, []));
+for (const defect of DEFECTS)
+  t.test(defect.name, async (t) => {
+    const { name, caughtBy } = defect;
+    const functions = await plantedFunctions(name);
+    for (const file of filesOf(defect)) {
+      const source = sourceOf(file);
+      const changed = apply(source, file, name);
+      t.not(changed, source);
+      const ofSql = /(\w+)\.sql$/.exec(file)?.[1];
+      if (ofSql !== undefined) t.equal(functions.get(ofSql), changed);
+      else t.not(await compiled(file, [plantedIn(name)]), await compiled(file, []));
+    }
     t.ok(existsSync(new URL(caughtBy, ROOT)), caughtBy);
   });
 

@@ -16,17 +16,13 @@ import {
 } from "../../../packages/rules/src/fields.ts";
 import { TIME } from "../../../packages/rules/src/kinds.ts";
 import { payeeKey, sortPayees, type Payee, type RulesInForce } from "../../core/rules.ts";
+import { refuseField } from "../../core/refuse-field.ts";
 import { parseSite, readableSite } from "../../core/site.ts";
-import { ApiError, type ErrorCode } from "../../errors.ts";
+import { ApiError } from "../../errors.ts";
 import type { AllowlistInput, PayeeInput, UpdateAgentBody } from "../../schemas/agents.ts";
 import type { AgentChange, AgentRow } from "./store.ts";
 
-export function refuseField(code: ErrorCode, path: string, message: string): ApiError {
-  return new ApiError(code, {
-    detail: `${path} ${message}`,
-    extra: { errors: [{ path, message }] },
-  });
-}
+export { refuseField };
 
 function readName(text: string): string {
   const name = text.trim();

@@ -8,10 +8,10 @@ import {
   findPolicy,
   findSecond,
   findWithdrawal,
-  hasPaidAt,
   readEvidence,
   walletsOf,
 } from "./store.ts";
+import { hasPaidAt } from "./paid-sites.ts";
 import { Covers } from "./covers.ts";
 import { KeyRing } from "./envelope.ts";
 import { Vault } from "./vault.ts";

@@ -5,7 +5,7 @@
 import { encodeSIWxHeader, SIGN_IN_WITH_X } from "@x402/extensions/sign-in-with-x";
 import { siteOf } from "../../core/site.ts";
 import { ApiError } from "../../errors.ts";
-import { notePaidSite } from "../custody/store.ts";
+import { notePaidSite } from "../custody/paid-sites.ts";
 import { requestTarget } from "./ask.ts";
 import type { ChosenTerms } from "./choose.ts";
 import type { UpstreamContent } from "./content.ts";

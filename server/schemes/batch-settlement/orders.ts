@@ -5,7 +5,7 @@
  */
 import { addressTopic, type CallResult } from "../../core/abi.ts";
 import type { AuthorizationRef, SchemeTerms } from "../../core/authorization.ts";
-import { MEASURED_WITHDRAWAL_GAS, withMargin } from "../../core/gas.ts";
+import { MEASURED_WITHDRAWAL_GAS, withMargin } from "../../core/channel-gas.ts";
 import type { ExpectedTransfer, Reason, Relaying } from "../scheme.ts";
 import {
   CHANNELS,

@@ -58,13 +58,16 @@ export const suspended: Kind = {
   },
 };
 
-/** Right after a reservation, until others have released it: this one goes on to sign it. */
+/**
+ * Right after a reservation, until others have released it, or while they reserve as well: this one goes on to sign it.
+ */
 export const suspendedWithReservation: Kind = {
   weight: 2,
   with: ["spender", "buyer", "burst", "channeler"],
   services: 2,
   async play(world, { random }) {
-    const ms = random.int(50_000, 110_000);
+    const untilReleasedMs = random.int(50_000, 110_000);
+    const ms = random.next() < 0.5 ? random.int(500, 5_000) : untilReleasedMs;
     await watchSteps(world, 15_000, ({ actor, moment, text }) => {
       const service = world.services.find((each) => each === actor);
       if (!service || moment !== "after" || text !== "purser-reserve") return "go on";

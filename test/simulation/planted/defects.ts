@@ -14,8 +14,10 @@ export interface PlantedDefect {
     | "reconciliation"
     | "channels";
   file: string;
-  /** `find` occurs exactly once in the file. */
-  changes: readonly { find: string; replace: string }[];
+  /** `find` occurs exactly once in the file. A second check that prevents the same defect may be in another file. */
+  changes: readonly { find: string; replace: string; file?: string }[];
+  /** The kinds of the worlds that look for it, where it needs a moment that few other worlds have. */
+  only?: readonly string[];
   /** The test that fails with it, besides the simulation. */
   caughtBy: string;
 }
@@ -688,6 +690,30 @@ export const DEFECTS: readonly PlantedDefect[] = [
     PERFORM`,
       },
     ],
+    caughtBy: "test/x402-client/channels-killed.test.ts",
+  },
+  {
+    name: "two-requests-have-one-channel",
+    story:
+      "Two processes reserved the same ceiling of a channel. Both requests showed the same voucher, and the ceiling counted as spent twice.",
+    area: "channels",
+    file: "prisma/functions/purser_reserve.sql",
+    changes: [
+      {
+        find: `IF NOT ask.dry_run AND (v_through.channel).busy_until > v_now THEN`,
+        replace: `IF FALSE THEN`,
+      },
+      {
+        find: `    IF NOT ask.dry_run AND purser_void_unsigned(`,
+        replace: `    IF FALSE AND purser_void_unsigned(`,
+      },
+      {
+        file: "prisma/functions/purser_voucher_signed.sql",
+        find: ` AND c.busy_payment = p_payment_id`,
+        replace: ``,
+      },
+    ],
+    only: ["channeler", "suspendedWithReservation"],
     caughtBy: "test/x402-client/channels-killed.test.ts",
   },
   {

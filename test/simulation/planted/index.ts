@@ -19,15 +19,22 @@ export function defectOf(name: string): PlantedDefect {
   return defect;
 }
 
-/** The source with the defect in it; another file than the defect's is returned as it is. */
+/** The files that a defect changes. */
+export const filesOf = ({ file, changes }: PlantedDefect): string[] => [
+  ...new Set([file, ...changes.map((change) => change.file ?? file)]),
+];
+
+/** The source with the defect in it; a file that the defect does not change is returned as it is. */
 export function apply(source: string, file: string, name: string): string {
   const defect = defectOf(name);
-  return file === defect.file ? defect.changes.reduce(planted(defect), source) : source;
+  return defect.changes
+    .filter((change) => (change.file ?? defect.file) === file)
+    .reduce(planted(name, file), source);
 }
 
 /** A patch that fits nowhere, or in two places, plants nothing that is known. */
 const planted =
-  ({ name, file }: PlantedDefect) =>
+  (name: string, file: string) =>
   (source: string, { find, replace }: PlantedDefect["changes"][number]): string => {
     const [before, after, ...more] = source.split(find);
     if (before === undefined || after === undefined || more.length > 0)
@@ -35,30 +42,30 @@ const planted =
     return `${before}${replace}${after}`;
   };
 
-/** Plants a defect of a TypeScript file while it is compiled. Before a plugin that also loads files, since the first wins. */
+/** Plants a defect of TypeScript files while they are compiled. Before a plugin that also loads files, since the first wins. */
 export function plantedIn(name: string): Plugin {
-  const { file } = defectOf(name);
+  const files = filesOf(defectOf(name));
   return {
     name: "planted",
     setup(build) {
-      build.onLoad({ filter: /\.ts$/, namespace: "file" }, async ({ path }) =>
-        relative(fileURLToPath(ROOT), path) === file
+      build.onLoad({ filter: /\.ts$/, namespace: "file" }, async ({ path }) => {
+        const file = relative(fileURLToPath(ROOT), path);
+        return files.includes(file)
           ? { contents: apply(await readFile(path, "utf8"), file, name), loader: "ts" }
-          : undefined,
-      );
+          : undefined;
+      });
     },
   };
 }
 
-/** The SQL function to install with its defect. Undefined for a defect of a TypeScript file. */
-export async function plantedFunction(
-  name: string,
-): Promise<{ name: string; sql: string } | undefined> {
-  const { file } = defectOf(name);
-  if (!file.startsWith(FUNCTIONS)) return undefined;
-  const source = await readFile(new URL(file, ROOT), "utf8");
-  return {
-    name: file.slice(FUNCTIONS.length, -".sql".length),
-    sql: apply(source, file, name),
-  };
+/** The SQL functions to install with the defect, by name. */
+export async function plantedFunctions(name: string): Promise<Map<string, string>> {
+  const functions = new Map<string, string>();
+  for (const file of filesOf(defectOf(name)))
+    if (file.startsWith(FUNCTIONS))
+      functions.set(
+        file.slice(FUNCTIONS.length, -".sql".length),
+        apply(await readFile(new URL(file, ROOT), "utf8"), file, name),
+      );
+  return functions;
 }
