@@ -27,6 +27,7 @@ export * from "./payments.ts";
 export * from "./push.ts";
 export * from "./recovery.ts";
 export * from "./spending.ts";
+export * from "./validate.ts";
 export * from "./withdrawals.ts";
 export * from "./x402-fetch.ts";
 /** Of two names for one schema, the shorter is used. */
