@@ -17,6 +17,7 @@ import {
   SpendAnswer,
   SpendRequest,
 } from "../server/schemas/payments.ts";
+import { ValidateRequest, Validation } from "../server/schemas/validate.ts";
 import { X402FetchAnswer, X402FetchRequest } from "../server/schemas/x402-fetch.ts";
 import { REFERENCE_PAGES } from "./reference-pages.ts";
 
@@ -38,6 +39,8 @@ const NAMED: Record<string, object> = {
   ListingSummary,
   Approval: AgentApproval,
   ApprovalRequired,
+  ValidateRequest,
+  Validation,
 };
 
 interface Schema {

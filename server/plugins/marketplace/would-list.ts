@@ -17,6 +17,8 @@ export interface WouldList {
   why: string;
   /** The public listing of this URL and method. */
   listingId: string | null;
+  /** Why its announcement lists nothing. */
+  refusal?: string | undefined;
 }
 
 interface Deps {
@@ -48,7 +50,13 @@ export async function wouldList(deps: Deps, probed: Probed): Promise<WouldList> 
   const payment = refusal
     ? `A payment does not list it by itself: ${refusal}`
     : "The first payment that settles here lists it by itself.";
-  return { wouldBe: true, byPayment: !refusal, why: `${owner} ${payment}`, listingId: null };
+  return {
+    wouldBe: true,
+    byPayment: !refusal,
+    why: `${owner} ${payment}`,
+    listingId: null,
+    refusal,
+  };
 }
 
 async function findPublic(prisma: PrismaClient, { url, method }: Probed) {

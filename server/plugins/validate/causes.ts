@@ -1,6 +1,6 @@
 /**
  * Why nobody pays, pays into nothing, or finds a paid API: every cause that the validator reports. `docs/reference/validate.md`
- * is made from this table, and `test/facilitator/validate.test.ts` makes each cause with a real server.
+ * is made from this table, and `test/marketplace/validate.test.ts` makes each cause with a real server.
  */
 import type { Finding } from "../../schemas/validate.ts";
 
@@ -169,6 +169,11 @@ const TERMS = {
     level: "warning",
     message:
       "The offers of version 1 and version 2 differ in payee, price or asset for the same network.",
+  },
+  header_over_limit: {
+    level: "error",
+    message: "PAYMENT-REQUIRED is longer than 15 KiB, and clients on Node read 16 KiB of headers.",
+    fix: "Move long schemas out of extensions",
   },
   header_long: {
     level: "warning",
@@ -430,6 +435,11 @@ const PAYING = {
   mpp_refused: {
     level: "warning",
     message: "A challenge of WWW-Authenticate: Payment (MPP) cannot be paid.",
+  },
+  payee_refused: {
+    level: "error",
+    message: "The token refuses transfers to `payTo`, for example because its issuer blocked it.",
+    fix: '"payTo": "<another address>"',
   },
   simulation_refused: {
     level: "error",

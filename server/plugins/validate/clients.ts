@@ -7,6 +7,7 @@ import { TOKEN_SCHEME } from "../../schemes/index.ts";
 import type { TargetResponse } from "../x402-client/ask.ts";
 import { chooseTerms } from "../x402-client/choose.ts";
 import type { OfferedTerms } from "../x402-client/terms.ts";
+import type { CauseCode } from "./causes.ts";
 import type { CheckedOffer } from "./offers.ts";
 import type { Terms } from "./terms.ts";
 
@@ -102,10 +103,17 @@ export const STOCK_NETWORKS: ReadonlySet<string> = new Set([
 const STOCK_2_MOST = 1_000_000n;
 const FLOWS: readonly unknown[] = [undefined, null, "authorization", "upfront", "escrow"];
 
+const UNREADABLE: ReadonlySet<string> = new Set([
+  "header_twice",
+  "header_unreadable",
+  "terms_too_deep",
+  "header_over_limit",
+] satisfies CauseCode[]);
+
 function stock2({ terms, offers }: Seen): Outlook {
   const version = terms.header ? 2 : 1;
   const source = terms.header ?? terms.body;
-  if (terms.findings.some(({ code }) => code.startsWith("header_") && code !== "header_long"))
+  if (terms.findings.some(({ code }) => UNREADABLE.has(code)))
     return refuses("It cannot read PAYMENT-REQUIRED.");
   if (source?.["x402Version"] !== version) return refuses("It finds no offer in header or body.");
   const exact = offers.filter(

@@ -26,8 +26,6 @@ export interface Exchange {
   findings: Finding[];
 }
 
-const FIRST_MS = 8_000;
-
 /** What the URL itself rules out. An error among these means that nothing is requested. */
 export function checkUrl(url: URL, privateOrigins: readonly string[]): Finding[] {
   if (url.username !== "" || url.password !== "") return [finding("url_has_credentials", "url")];
@@ -35,16 +33,13 @@ export function checkUrl(url: URL, privateOrigins: readonly string[]): Finding[]
   return [finding("not_https", "url", { fix: url.href.replace(/^http:/, "https:") })];
 }
 
-export async function exchange(send: Send, wanted: Wanted): Promise<Exchange> {
+export async function exchange(send: Send, wanted: Wanted, timeoutMs: number): Promise<Exchange> {
   const { url, method, body } = wanted;
-  const bare = await request(send, probeOf(url.href, { method, timeoutMs: FIRST_MS }));
+  const bare = await request(send, probeOf(url.href, { method, timeoutMs }));
   const status = bare.response?.status ?? 0;
   if (body === undefined || method !== "POST" || !isRefusedBody(status)) return judged(bare);
   const headers = { "content-type": typeOf(body) };
-  const whole = await request(
-    send,
-    probeOf(url.href, { method, timeoutMs: FIRST_MS, headers, body }),
-  );
+  const whole = await request(send, probeOf(url.href, { method, timeoutMs, headers, body }));
   if (whole.response?.status !== 402) return judged(whole);
   return { ...whole, findings: [finding("post_needs_body", "status", { found: String(status) })] };
 }

@@ -16,6 +16,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     privateOrigins: config.fetchPrivateOrigins,
     minPaymentAtomic: config.minPaymentAtomic,
     publicUrl: config.publicUrl,
+    timeoutMs: config.timings.validateMs,
     chain: {
       rpcOf: (networkId: string) => chains.byNetwork(networkId)?.rpc,
       check: (body: unknown) => app.facilitator.check(body),

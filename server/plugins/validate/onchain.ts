@@ -3,11 +3,12 @@
  * domain fits, and whether a payment would pass. That payment is signed by a new key without money and goes to our own
  * verify only, never to the seller.
  */
-import { bytesToHex, type Address } from "viem";
+import { bytesToHex, encodeFunctionData, parseAbi, type Address } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { randomBytes } from "node:crypto";
+import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
 import { separatorOf } from "../../core/separators.ts";
-import { readCodeSizes, readDomain } from "../../infra/chain/contracts.ts";
+import { callAs, readCodeSizes, readDomain } from "../../infra/chain/contracts.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
 import type { ChainRpc } from "../../infra/chain/rpc.ts";
 import type { Finding, Simulation } from "../../schemas/validate.ts";
@@ -17,8 +18,10 @@ import type { PaymentResult } from "../facilitator/verify.ts";
 import { finding } from "./causes.ts";
 import type { CheckedOffer } from "./offers.ts";
 
+type Rpc = Pick<ChainRpc, "call">;
+
 interface Deps {
-  rpcOf(networkId: string): Pick<ChainRpc, "call"> | undefined;
+  rpcOf(networkId: string): Rpc | undefined;
   /** The facilitator's check, which counts and stores nothing. */
   check(body: unknown): Promise<PaymentResult>;
 }
@@ -46,8 +49,14 @@ export async function checkOnChain(deps: Deps, offer: CheckedOffer): Promise<OnC
     if (asset && !hasCode(asset))
       findings.push(finding("asset_no_contract", `${where}.asset`, { offer: number }));
     else if (asset && !offer.isUsdc) findings.push(...(await checkDomain(rpc, offer, asset)));
-    const simulated = await simulate(deps, offer);
-    return { simulation: simulated.simulation, findings: [...findings, ...simulated.findings] };
+    const isPaid = payTo !== undefined && asset !== undefined && offer.isUsdc && payTo !== asset;
+    if (isPaid && !(await canReceive(rpc, asset, payTo))) {
+      const refused = finding("payee_refused", `${where}.payTo`, { offer: number });
+      const simulation: Simulation = { result: "refused", why: refused.message };
+      return { simulation, findings: [...findings, refused] };
+    }
+    const { simulation, findings: more } = await simulate(deps, offer);
+    return { simulation, findings: [...findings, ...more] };
   } catch (error) {
     if (classifyChainError(error).kind !== "unreachable") throw error;
     return {
@@ -57,8 +66,18 @@ export async function checkOnChain(deps: Deps, offer: CheckedOffer): Promise<OnC
   }
 }
 
+const TRANSFER_GAS = 150_000n;
+const TRANSFER = parseAbi(["function transfer(address to, uint256 value) returns (bool)"]);
+
+/** Whether the token moves nothing to this payee: a blocked one gets not even that. */
+async function canReceive(rpc: Rpc, token: Address, payTo: Address): Promise<boolean> {
+  const data = encodeFunctionData({ abi: TRANSFER, args: [payTo, 0n] });
+  const call = { target: token, data };
+  return (await callAs(rpc, MULTICALL3_ADDRESS, call, { gas: TRANSFER_GAS })).success;
+}
+
 async function checkDomain(
-  rpc: Pick<ChainRpc, "call">,
+  rpc: Rpc,
   { extra, network, where, number }: CheckedOffer,
   asset: Address,
 ): Promise<Finding[]> {
@@ -111,7 +130,8 @@ async function paymentFor(offer: CheckedOffer): Promise<object | undefined> {
     version: x402Version,
   } = offer;
   const { name, version } = extra;
-  const isPlain = findScheme(fields["scheme"], extra) === TOKEN_SCHEME;
+  const isGateway = offer.findings.some(({ code }) => code === "gateway");
+  const isPlain = findScheme(fields["scheme"], extra) === TOKEN_SCHEME && !isGateway;
   if (!network || !asset || !isUsdc || !payTo || amountAtomic === undefined || !isPlain)
     return undefined;
   if (typeof name !== "string" || typeof version !== "string") return undefined;

@@ -80,7 +80,8 @@ function isPrivate(hostname: string): boolean {
   return isAddress ? isForbiddenAddress(host) : PRIVATE_NAME.test(host);
 }
 
-export function checkAnnouncement({ header }: Terms): Finding[] {
+/** `refusal`: why the announcement lists nothing. */
+export function checkAnnouncement({ header }: Terms, refusal: string | undefined): Finding[] {
   if (!header) return [];
   const extensions = isRecord(header["extensions"]) ? header["extensions"] : {};
   const bazaar = extensions["bazaar"];
@@ -88,9 +89,11 @@ export function checkAnnouncement({ header }: Terms): Finding[] {
   if (!isRecord(bazaar)) return [finding("bazaar_missing", where)];
   const info = isRecord(bazaar["info"]) ? bazaar["info"] : {};
   const output = isRecord(info["output"]) ? info["output"] : {};
-  return output["example"] === undefined || output["example"] === null
-    ? [finding("bazaar_no_output", `${where}.info.output`)]
-    : [];
+  const found: Finding[] = [];
+  if (refusal !== undefined) found.push(finding("bazaar_refused", where, { because: refusal }));
+  if (output["example"] === undefined || output["example"] === null)
+    found.push(finding("bazaar_no_output", `${where}.info.output`));
+  return found;
 }
 
 /** `again`: the same request as a web page of another origin sends it. `preflight`: the question before a payment. */

@@ -31,6 +31,8 @@ const BODY = "body";
 const MAX_ENTRIES = 64;
 export const MAX_CHECKED = 16;
 const LONG_HEADER_BYTES = 8 * 1024;
+/** Node's limit is 16 KiB for all headers together. */
+const MOST_HEADER_BYTES = 15 * 1024;
 
 /** `hasMpp`: there is a way to pay besides x402. */
 export function readTerms({ headers, body }: OutboundResponse, hasMpp: boolean): Terms {
@@ -39,14 +41,19 @@ export function readTerms({ headers, body }: OutboundResponse, hasMpp: boolean):
   if (header === undefined) return fromBodyAlone(inBody, hasMpp);
   const read = readHeader(header);
   if ("code" in read) return { ...NOTHING, body: inBody, findings: [finding(read.code, HEADER)] };
-  const findings = [...checkList(read.value, 2, HEADER)];
-  if (header.length > LONG_HEADER_BYTES)
-    findings.push(finding("header_long", HEADER, { found: `${header.length} bytes` }));
+  const findings = checkList(read.value, 2, HEADER);
+  findings.push(...checkLength(header.length));
   const entries = listed(read.value, 2, HEADER, 0);
   const hasOlder = inBody?.["x402Version"] === 1;
   const older = hasOlder ? listed(inBody, 1, BODY, entries.length) : [];
   if (hasOlder) findings.push(...checkList(inBody, 1, BODY));
   return withLimit({ header: read.value, body: inBody, entries: [...entries, ...older], findings });
+}
+
+function checkLength(bytes: number): Finding[] {
+  if (bytes <= LONG_HEADER_BYTES) return [];
+  const code = bytes > MOST_HEADER_BYTES ? "header_over_limit" : "header_long";
+  return [finding(code, HEADER, { because: `It has ${bytes} bytes.` })];
 }
 
 const NOTHING: Terms = { header: undefined, body: undefined, entries: [], findings: [] };

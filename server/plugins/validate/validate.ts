@@ -43,6 +43,8 @@ interface Deps {
   privateOrigins: readonly string[];
   minPaymentAtomic: bigint;
   publicUrl: string;
+  /** For each answer. */
+  timeoutMs: number;
   chain: Parameters<typeof checkOnChain>[0];
   prisma: Parameters<typeof wouldList>[0]["prisma"];
 }
@@ -74,7 +76,7 @@ export async function validate(deps: Deps, wanted: Wanted): Promise<Validation> 
 async function check(deps: Deps, wanted: Wanted): Promise<Checked> {
   const refused = checkUrl(wanted.url, deps.privateOrigins);
   if (refused.length > 0) return nothing(refused, null);
-  const { target, response, findings } = await exchange(deps.send, wanted);
+  const { target, response, findings } = await exchange(deps.send, wanted, deps.timeoutMs);
   if (response?.status !== 402) return nothing(findings, response?.status ?? null);
   const charges = readMpp(response, target);
   const terms = readTerms(response, charges.length > 0);
@@ -90,7 +92,7 @@ async function check(deps: Deps, wanted: Wanted): Promise<Checked> {
     answered,
     networks: deps.networks,
   };
-  const clients = clientsOf(seen);
+  const { refusal, ...listed } = await listing(deps, { ...wanted, answered });
   return {
     status: 402,
     findings: [
@@ -101,13 +103,14 @@ async function check(deps: Deps, wanted: Wanted): Promise<Checked> {
       ...contradictions(seen.offers),
       ...charges.flatMap((charge, index) => faultOf(charge, offers.length + index + 1)),
       ...around,
+      ...checkAnnouncement(terms, refusal),
     ],
     offers: [
       ...offers.map(({ offer, simulation }) => offerWire(offer, simulation)),
       ...charges.map((charge, index) => chargeWire(charge, offers.length + index + 1)),
     ],
-    clients,
-    listed: await listing(deps, { url: target.url, method: wanted.method, answered }),
+    clients: clientsOf(seen),
+    listed,
     about: aboutOf(terms),
   };
 }
@@ -184,16 +187,14 @@ interface Answered {
   charges: readonly OfferedTerms[];
 }
 
-const SECOND_MS = 5_000;
-
 /** Two more requests, as a web page of another origin makes them. */
 async function checkAround(
-  { send, publicUrl }: Deps,
+  { send, publicUrl, timeoutMs }: Deps,
   { target, response, terms, charges }: Answered,
 ): Promise<Finding[]> {
   const origin = new URL(publicUrl).origin;
   const quiet = (request: Parameters<Send>[0]): Promise<OutboundResponse | undefined> =>
-    send({ ...request, timeoutMs: SECOND_MS }).catch(() => undefined);
+    send({ ...request, timeoutMs }).catch(() => undefined);
   const { url, method, body } = target;
   const sent = { url, method, ...(body !== undefined && { body }) };
   const [again, preflight] = await Promise.all([
@@ -212,7 +213,6 @@ async function checkAround(
   const isAgain = again?.status === 402;
   return [
     ...(about ? checkAbout(about, target.url) : []),
-    ...(terms.entries.length > 0 ? checkAnnouncement(terms) : []),
     ...checkCaching(response.headers),
     ...(isAgain ? checkSame(terms, readTerms(again, charges.length > 0)) : []),
     ...(terms.entries.length > 0 ? checkBrowsers(again?.headers, preflight?.headers) : []),
