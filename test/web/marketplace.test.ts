@@ -118,7 +118,7 @@ t.test("the marketplace", async (t) => {
       sent.length = 0;
     };
     await check(`${world.baseUrl}/api/health`, "Nobody can pay this. It answered with status 200.");
-    await page.getByText("It answers without a payment.").waitFor();
+    await page.getByRole("region", { name: "Errors (1)" }).waitFor();
     await picture(page, "validate-free", true);
     await check(`${world.baseUrl}/api/arc-stats`, "It can be paid");
     await page.getByText("Everything but the balance holds.").first().waitFor();

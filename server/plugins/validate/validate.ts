@@ -123,7 +123,7 @@ const nothing = (findings: Finding[], status: number | null): Checked => ({
   listed: {
     wouldBe: false,
     byPayment: false,
-    why: findings[0]?.message ?? "It does not answer 402.",
+    why: "It is listed only once it answers 402 with terms that can be read.",
     listingId: null,
   },
 });
