@@ -357,6 +357,15 @@ export const CASES: Case[] = [
     change: inBody({ network: "eip155:84532" }),
   },
   {
+    name: "arc-in-v1",
+    codes: [],
+    change: (reply, request) => {
+      const { amount, ...rest } = entry();
+      const { accepts } = v1(urlOf(request), { ...rest, maxAmountRequired: amount });
+      reply.body = { x402Version: 1, accepts };
+    },
+  },
+  {
     name: "unknown-network",
     codes: ["network_unknown"],
     change: ofEntry({ network: "eip155:999999" }),

@@ -126,11 +126,9 @@ function checkNetwork(
       found,
       fix: `"network": "${network?.id ?? "eip155:<chain id>"}"`,
     });
-  if (version === 1 && isId)
-    return report("v2_network_name", "network", {
-      found,
-      ...(network?.v1Name !== undefined && { fix: `"network": "${network.v1Name}"` }),
-    });
+  // Networks without a name in version 1, such as Arc, are written with their id there too.
+  if (version === 1 && isId && network?.v1Name !== undefined)
+    return report("v2_network_name", "network", { found, fix: `"network": "${network.v1Name}"` });
   if (!network) return report("network_unknown", "network", { found });
   if (!isConfigured) report("network_not_here", "network", { because: `It is ${network.name}.` });
 }

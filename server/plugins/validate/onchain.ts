@@ -135,6 +135,8 @@ async function paymentFor(offer: CheckedOffer): Promise<object | undefined> {
   if (!network || !asset || !isUsdc || !payTo || amountAtomic === undefined || !isPlain)
     return undefined;
   if (typeof name !== "string" || typeof version !== "string") return undefined;
+  // Facilitators settle version 1 only where the network has a name in it.
+  if (x402Version === 1 && fields["network"] !== network.v1Name) return undefined;
   const account = privateKeyToAccount(generatePrivateKey());
   const authorization = TOKEN_SCHEME.authorize({
     network,
