@@ -428,6 +428,7 @@ const FROZEN = [
   "updateAgent",
   "updateListing",
   "updatePushDevice",
+  "validatePaidApi",
   "verifyPayment",
   "waitForApproval",
 ];
