@@ -18,6 +18,7 @@ import {
   SpendRequest,
 } from "../server/schemas/payments.ts";
 import { NewTaskBody, Task } from "../server/schemas/tasks.ts";
+import { ValidateRequest, Validation } from "../server/schemas/validate.ts";
 import { X402FetchAnswer, X402FetchRequest } from "../server/schemas/x402-fetch.ts";
 import { REFERENCE_PAGES } from "./reference-pages.ts";
 
@@ -41,6 +42,8 @@ const NAMED: Record<string, object> = {
   ApprovalRequired,
   Task,
   TaskRequest: NewTaskBody,
+  ValidateRequest,
+  Validation,
 };
 
 interface Schema {

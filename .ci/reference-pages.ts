@@ -6,6 +6,7 @@ import { CUSTODY_KEYS, SECTIONS } from "../server/core/configuration.ts";
 import { NETWORKS } from "../server/core/networks.ts";
 import type { Documented } from "../server/core/setting.ts";
 import { ERRORS } from "../server/errors.ts";
+import { GROUPS } from "../server/plugins/validate/causes.ts";
 import { NOTIFICATION_MEANINGS } from "../server/schemas/notifications.ts";
 import { ALL_USAGE } from "../packages/purser/src/usage.ts";
 
@@ -105,6 +106,27 @@ Messages about what moved no money, and \`agent.funded\`, are limited to 200 an 
 them. They are recorded whether or not a webhook, an e-mail address or a device is set up.
 `;
 
+/** Grouped as in the code; each code is a heading, so that its anchor is the code. */
+function validateCauses(): string {
+  const sections = Object.entries(GROUPS).map(([title, causes]) => {
+    const lines = Object.entries(causes).map(([code, { severity, message, fix }]) => {
+      const remedy = fix === undefined ? "" : ` Fix: \`${fix}\``;
+      return `- <a id="${code}"></a>\`${code}\` (${severity}): ${message}${remedy}`;
+    });
+    return `## ${title}\n\n${lines.join("\n")}`;
+  });
+  return `# Causes of the validator
+
+${NOTE}
+
+What \`POST /api/x402/validate\` can find about a paid API: see [why nobody can pay me](../how-to/why-nobody-can-pay-me.md). An **error** means that
+nobody can pay, or not this offer; a **warning** that some clients or marketplaces refuse it; a **note** that it could be better, or could not be
+checked. Where the fix depends on your API, the answer has the line to copy in \`fix\`.
+
+${sections.join("\n\n")}
+`;
+}
+
 const commandLine = (): string => `# Command line
 
 ${NOTE}
@@ -141,5 +163,6 @@ export const REFERENCE_PAGES: Record<string, () => string> = {
   "docs/reference/errors.md": errors,
   "docs/reference/events.md": events,
   "docs/reference/cli.md": commandLine,
+  "docs/reference/validate.md": validateCauses,
   [RULES_PAGE]: rules,
 };

@@ -25,6 +25,10 @@ export const RATE_LIMITS = {
   payer: own(30_000),
   "sign-in": shared(300),
   probe: shared(120),
+  /** The validator: by caller, of one target host, and in all. */
+  validate: shared(20),
+  "validate-host": shared(30),
+  "validate-all": shared(300),
   /** Requests that send something to a webhook, or change one. */
   webhook: shared(60),
   /** Clients that register themselves (OAuth), by address. */

@@ -28,6 +28,8 @@ export interface Timings {
   jobPlanMs: number;
   /** How long a fetch that is about to pay waits for memory for the response. */
   fetchRoomMs: number;
+  /** How long the validator waits for each answer of a paid API. */
+  validateMs: number;
   /** A transaction that is not in a block is sent again after this, or after three blocks if that is longer. */
   resendAfterMs: number;
   /** A nonce is given up after the nodes have refused its transaction for this long. */
@@ -101,6 +103,7 @@ export const TIMINGS: Readonly<Timings> = {
   jobPollMs: 5_000,
   jobPlanMs: 15_000,
   fetchRoomMs: 10_000,
+  validateMs: 6_000,
   resendAfterMs: 1_500,
   refusedForMs: 4_000,
   giveUpAgainMs: 30_000,

@@ -29,6 +29,7 @@ export * from "./recovery.ts";
 export * from "./spending.ts";
 export * from "./teams.ts";
 export { NewTaskBody, Task, TaskPage } from "./tasks.ts";
+export * from "./validate.ts";
 export * from "./withdrawals.ts";
 export * from "./x402-fetch.ts";
 /** Of two names for one schema, the shorter is used. */

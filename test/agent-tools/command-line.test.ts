@@ -93,6 +93,19 @@ t.test("commands", async (t) => {
   );
 });
 
+t.test("a paid API is checked without a key", async (t) => {
+  const payable = await purser(["validate", demoUrl], {});
+  t.equal(payable.code, 0);
+  t.match(payable.text, /payable \(answered 402\)/);
+  t.match(payable.text, /Everything but the balance holds\./);
+  const free = await purser(["validate", `${baseUrl}/api/health`], {});
+  t.equal(free.code, 1);
+  t.match(free.text, /NOT PAYABLE \(answered 200\)\n\nERROR free at status\n/);
+  const json = await purser(["validate", `${baseUrl}/api/health`, "--json"], {});
+  t.match([json.code, JSON.parse(json.text)], [1, { ok: false, findings: [{ code: "free" }] }]);
+  t.equal((await purser(["validate"], {})).code, 2);
+});
+
 t.test("a URL that cannot be fetched gets a sentence", async (t) => {
   for (const url of ["api.example.com/data", "localhost:4001/data"]) {
     const noScheme = await purser(["fetch", url]);

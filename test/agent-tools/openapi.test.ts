@@ -440,6 +440,7 @@ const FROZEN = [
   "updateAgent",
   "updateListing",
   "updatePushDevice",
+  "validatePaidApi",
   "verifyPayment",
   "waitForApproval",
   "withdrawWaitingOrder",

@@ -309,6 +309,7 @@ export const ROUTES: Record<string, RouteRow> = {
   "DELETE /api/listings/:id": OWNED("200"),
 
   // Facilitator
+  "POST /api/x402/validate": { ...PUBLIC(), body: () => ({ url: "https://10.0.0.1/" }) },
   "GET /api/x402": PUBLIC(),
   "GET /api/x402/supported": PUBLIC(),
   "GET /api/x402/payments/:id": PUBLIC("404 not_found"),

@@ -2,6 +2,7 @@
 // browser.
 import t from "tap";
 import { createAgent, signIn } from "../helpers/owner.ts";
+import { picture } from "./pictures.ts";
 import { confirmWithDemoWallet, DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
 
 t.test("the marketplace", async (t) => {
@@ -98,6 +99,30 @@ t.test("the marketplace", async (t) => {
     await page.getByRole("button", { name: "Remove…" }).click();
     await dialog.getByRole("button", { name: "Remove", exact: true }).click();
     await page.getByRole("heading", { name: "Marketplace" }).waitFor();
+    t.same(faults, []);
+  });
+
+  await t.test("a link fills the check in, and only a press requests anything", async (t) => {
+    const sent: string[] = [];
+    page.on("request", (request) => {
+      if (request.url().endsWith("/api/x402/validate")) sent.push(request.postData() ?? "");
+    });
+    const check = async (url: string, verdict: string): Promise<void> => {
+      await page.goto(`${world.baseUrl}/validate?url=${encodeURIComponent(url)}`);
+      await page.getByRole("button", { name: "Check it" }).waitFor();
+      t.equal(await page.getByLabel("URL of the paid API").inputValue(), url);
+      t.same(sent, [], "nothing was requested");
+      await page.getByRole("button", { name: "Check it" }).click();
+      await page.getByRole("status").filter({ hasText: verdict }).waitFor();
+      t.equal(sent.length, 1);
+      sent.length = 0;
+    };
+    await check(`${world.baseUrl}/api/health`, "Nobody can pay this. It answered with status 200.");
+    await page.getByRole("region", { name: "Errors (1)" }).waitFor();
+    await picture(page, "validate-free", true);
+    await check(`${world.baseUrl}/api/arc-stats`, "It can be paid");
+    await page.getByText("Everything but the balance holds.").first().waitFor();
+    await picture(page, "validate-payable", true);
     t.same(faults, []);
   });
 

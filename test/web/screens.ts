@@ -37,6 +37,16 @@ export const PUBLIC_SCREENS: Screen[] = [
     act: (page) => page.getByRole("button", { name: "Use a recovery wallet" }).click(),
   },
   { name: "marketplace", path: "/marketplace", ready: /statistics/i },
+  { name: "validate", path: "/validate?url=https%3A%2F%2F10.0.0.1%2F&method=POST", ready: "Body" },
+  {
+    name: "validate-blocked",
+    path: "/validate?url=https%3A%2F%2F10.0.0.1%2F",
+    ready: "Method",
+    act: async (page) => {
+      await page.getByRole("button", { name: "Check it" }).click();
+      await page.getByText("url_blocked").waitFor();
+    },
+  },
   { name: "facilitator", path: "/facilitator", ready: "Relayers" },
   { name: "developers", path: "/developers", ready: "Connect over MCP" },
   { name: "errors", path: "/developers/errors#invalid_amount", ready: "daily_limit_exceeded" },

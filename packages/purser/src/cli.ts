@@ -5,12 +5,16 @@ import { connect, terminal } from "./connect.ts";
 import { init, stopOrResume } from "./init.ts";
 import { ApprovalNeeded, deliveredIn, PurserError } from "./problem.ts";
 import { type Env, readServiceSettings } from "./settings.ts";
-import type { FetchResult, ListingSummary, X402FetchRequest } from "./types.ts";
+import type { FetchResult, ListingSummary, ValidateRequest, X402FetchRequest } from "./types.ts";
 import { memberText, textOf } from "./transport.ts";
 import { USAGE, usageOf } from "./usage.ts";
+import { validationText } from "./validation.ts";
 import { VERSION } from "./version.ts";
 
 const EXIT = { done: 0, failed: 1, usage: 2, blocked: 3, unknown: 4, undecided: 5 } as const;
+
+/** Commands without a key. */
+const KEYLESS = new Set(["listings", "validate"]);
 
 class UsageError extends Error {}
 
@@ -44,6 +48,7 @@ const OPTIONS = {
   save: { type: "boolean" },
   oauth: { type: "boolean" },
   print: { type: "boolean" },
+  json: { type: "boolean" },
   yes: { type: "boolean" },
   version: { type: "boolean" },
   help: { type: "boolean" },
@@ -96,7 +101,7 @@ export async function main(
       return hasRefused(done) ? EXIT.failed : EXIT.done;
     }
     const settings = readServiceSettings(env);
-    if (settings.apiKey === "" && command !== "listings")
+    if (settings.apiKey === "" && !KEYLESS.has(command))
       throw new UsageError("set AGENT_API_KEY to the agent's key");
     if (command === "mcp") {
       // Loaded only here, because no other command needs the MCP library.
@@ -104,6 +109,12 @@ export async function main(
       return EXIT.done;
     }
     const purser = new Purser({ apiKey: settings.apiKey, baseUrl: settings.url });
+    if (command === "validate") {
+      const checked = await purser.validate(wanted(rest, values));
+      if (values.json) show(checked);
+      else print(validationText(checked));
+      return checked.ok ? EXIT.done : EXIT.failed;
+    }
     const answer = await run(purser, command, rest, values);
     if (command !== "fetch") {
       show(answer);
@@ -341,6 +352,12 @@ function tool({ "mcp-tool": name, arguments: json }: Options): X402FetchRequest[
   }
   throw new UsageError("--arguments must be a JSON object");
 }
+
+/** What to validate; the service refuses other methods. */
+const wanted = (rest: string[], { method: text, body }: Options): ValidateRequest => ({
+  url: need(rest[0], "a URL"),
+  ...given({ body, method: text?.toUpperCase() as ValidateRequest["method"] }),
+});
 
 const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] as const;
 function method(text: string | undefined): { method?: (typeof METHODS)[number] } {

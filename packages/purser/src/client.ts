@@ -27,6 +27,8 @@ import type {
   SpendResult,
   Task,
   TaskRequest,
+  ValidateRequest,
+  Validation,
   X402FetchRequest,
 } from "./types.ts";
 
@@ -214,6 +216,12 @@ export class Purser {
   ): Promise<Page<ListingSummary>> {
     const path = `/api/listings${queryText(query)}`;
     return this.#call({ method: "GET", path, member: "items" }, options);
+  }
+
+  /** Why nobody can pay an API, or finds it: checks its 402, and pays nothing. Needs no key. */
+  validate(request: ValidateRequest, options?: CallOptions): Promise<Validation> {
+    const path = "/api/x402/validate";
+    return this.#call({ method: "POST", path, body: request, member: "findings" }, options);
   }
 
   async #pay<T extends object>(

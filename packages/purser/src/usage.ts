@@ -74,6 +74,16 @@ const COMMANDS: Record<string, Command> = {
       ...DETAIL,
     },
   },
+  validate: {
+    usage: ["validate <url> [--method GET|POST] [--body TEXT] [--json]"],
+    about:
+      "Checks a paid API without paying: why nobody can pay it, or finds it, with the lines to change. Needs no key.\nExit code 1: nobody can pay it.",
+    options: {
+      "--method M": "GET or POST",
+      "--body TEXT": "of a POST; sent only where a POST without a body is refused",
+      "--json": "everything, as JSON",
+    },
+  },
   payments: {
     usage: ["payments [--task ID] [--detail full]"],
     about: "Lists the payments, including refused ones, newest first.",
@@ -139,7 +149,7 @@ const COMMANDS: Record<string, Command> = {
 
 const SETTINGS = `AGENT_API_KEY holds the key, PURSER_URL the server (http://localhost:3000).
 PURSER_KEY_NAME selects a key that init --save or connect stored, by its name.
-JSON on stdout: on one line, or indented in a terminal.
+JSON on stdout: on one line, or indented in a terminal; validate prints text.
 Exit code: 0 done, 1 refused or failed, 2 wrong usage, 3 blocked by a limit or rule, 4 outcome unknown,
 5 the owner has not decided yet.`;
 

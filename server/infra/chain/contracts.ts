@@ -96,7 +96,7 @@ export async function checkTokenDomain({
   return actual === expected ? { ok: true } : { ok: false, expected, actual };
 }
 
-async function readDomain(rpc: Caller, token: Address): Promise<Hex | undefined> {
+export async function readDomain(rpc: Caller, token: Address): Promise<Hex | undefined> {
   try {
     const call = { to: token, data: DOMAIN_SEPARATOR };
     const answer = await rpc.call<Hex>("eth_call", [call, "latest"]);

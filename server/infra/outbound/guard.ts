@@ -248,3 +248,21 @@ export function toOutboundError(error: unknown): OutboundError {
   }
   return new OutboundError("unreachable", { cause: error, neverSent });
 }
+
+const NO_NAME_CODES = new Set(["ENOTFOUND", "EAI_AGAIN", "EAI_FAIL", "EAI_NONAME", "ENODATA"]);
+const CERTIFICATE_CODE =
+  /^(CERT_|ERR_TLS_CERT|UNABLE_TO_|SELF_SIGNED_|DEPTH_ZERO_|HOSTNAME_MISMATCH|INVALID_CA)/;
+
+/**
+ * More about a failure, for a seller who asks why it is not reached. Only what DNS and a certificate say in public: a
+ * closed port and one with another protocol are still the same.
+ */
+export function reasonOf(error: OutboundError): "name" | "certificate" | "headers" | undefined {
+  for (let cause: unknown = error.cause; cause instanceof Error; cause = cause.cause) {
+    const code = "code" in cause && typeof cause.code === "string" ? cause.code : "";
+    if (NO_NAME_CODES.has(code)) return "name";
+    if (CERTIFICATE_CODE.test(code)) return "certificate";
+    if (code === "UND_ERR_HEADERS_OVERFLOW") return "headers";
+  }
+  return undefined;
+}

@@ -15,7 +15,7 @@ const MACHINE_PATHS =
   /^\/(api|mcp|metrics|openapi\.json|assets|docs|\.well-known|oauth\/(register|token|revoke))(\/|\?|$)|\.(json|txt|md)(\?|$)/;
 /** The first part of the app's paths, as in web/src/app/router.tsx. The app shows any other page as "not found". */
 const APP_PATHS =
-  /^\/(agents|approvals|budgets|developers|facilitator|join|marketplace|merchant|notifications|oauth\/authorize|settings|signin|spending|team|unsubscribe|waiting)(\/|\?|$)/;
+  /^\/(agents|approvals|budgets|developers|facilitator|join|marketplace|merchant|notifications|oauth\/authorize|settings|signin|spending|team|unsubscribe|validate|waiting)(\/|\?|$)/;
 const ONE_YEAR_SECONDS = 31_536_000;
 
 declare module "fastify" {

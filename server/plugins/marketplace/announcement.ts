@@ -85,6 +85,12 @@ function isAnnounced(payload: PaymentPayload, requirements: Requirements): boole
     : isRecord(extensions) && extensions["bazaar"] !== undefined;
 }
 
+/** Why the 402 of an announced URL does not list it, by the resource that it names. */
+export const refusedPlace = (url: string, resourceUrl: string | null): string | undefined =>
+  resourceUrl === null || isSamePlace(url, resourceUrl)
+    ? undefined
+    : "The URL's 402 response names a resource at a different host or path.";
+
 /** Whether the URL of a probe and the resource of its 402 have the same host and path. */
 export function isSamePlace(url: string, other: string): boolean {
   if (!URL.canParse(other)) return false;

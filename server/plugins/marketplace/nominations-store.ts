@@ -23,6 +23,22 @@ const rejected = (rejectedReason: string): AnnouncementResult => ({
 /** A known endpoint stays unchanged, whatever the payment announces. */
 export async function nominate(db: Db, nomination: Nomination): Promise<AnnouncementResult> {
   const { url, host, payTo, payer, network } = nomination;
+  const known = await resultOf(db, nomination);
+  if (known) return known;
+  const now = await databaseNow(db);
+  await db.nomination.createMany({
+    data: [{ id: newId("nom"), url, host, payTo, payer, network, nextTryAt: now, createdAt: now }],
+    skipDuplicates: true,
+  });
+  return PROCESSING;
+}
+
+/** The result of an announcement without storing it; undefined if it would be a new nomination. */
+export async function resultOf(
+  db: Db,
+  nomination: Nomination,
+): Promise<AnnouncementResult | undefined> {
+  const { url, payTo, network } = nomination;
   const known = await db.listing.findFirst({
     where: { url, method: "GET", payTo, network },
     select: { id: true },
@@ -34,12 +50,7 @@ export async function nominate(db: Db, nomination: Nomination): Promise<Announce
   if (before) return before.status === "refused" ? rejected(before.reason ?? "") : PROCESSING;
   const now = await databaseNow(db);
   const reason = await overQuota(db, nomination, hoursBefore(now, QUOTA_HOURS));
-  if (reason !== undefined) return rejected(reason);
-  await db.nomination.createMany({
-    data: [{ id: newId("nom"), url, host, payTo, payer, network, nextTryAt: now, createdAt: now }],
-    skipDuplicates: true,
-  });
-  return PROCESSING;
+  return reason === undefined ? undefined : rejected(reason);
 }
 
 const PROCESSING: AnnouncementResult = { status: "processing" };

@@ -4,7 +4,7 @@ import { ApiError } from "../../errors.ts";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
 import type { ProbedTerms } from "../listings/index.ts";
 import { insertListing, type NewListingRow } from "../listings/store.ts";
-import { isSamePlace } from "./announcement.ts";
+import { refusedPlace } from "./announcement.ts";
 import {
   claimNominations,
   endNomination,
@@ -50,9 +50,8 @@ async function settleNomination(
     else await endNomination(prisma, id, { status: "refused", reason: refusalOf(error.code) });
     return;
   }
-  const place = live.resourceUrl;
-  if (place !== null && !isSamePlace(url, place)) {
-    const reason = "The URL's 402 response names a resource at a different host or path.";
+  const reason = refusedPlace(url, live.resourceUrl);
+  if (reason !== undefined) {
     await endNomination(prisma, id, { status: "refused", reason });
     return;
   }

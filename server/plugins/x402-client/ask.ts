@@ -8,7 +8,7 @@ import type { Address } from "viem";
 import { isRecord, parseForeignJson, readForeignJson } from "../../core/foreign-text.ts";
 import type { ProbedTerms } from "../listings/index.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
-import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
+import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { ApiError } from "../../errors.ts";
 import { chargeAgain, readCharges } from "./challenge.ts";
@@ -119,6 +119,11 @@ export async function requestTarget(
   const response = await send(target).catch((error: unknown) => {
     throw error instanceof OutboundError ? upstreamError(error) : error;
   });
+  return readResponse(response, target);
+}
+
+/** The response to a request without payment. */
+export function readResponse(response: OutboundResponse, target: TargetRequest): TargetResponse {
   if (isRedirect(response.status))
     throw new ApiError("upstream_redirect", { extra: sellersAnswer(contentOfResponse(response)) });
   if (response.status !== 402) return { kind: "free", seen: contentOfResponse(response) };
@@ -177,36 +182,58 @@ export interface ProbeOptions {
   preferredNetwork?: string;
 }
 
+/** The request of a probe: without credentials, and without a body unless the caller has one. */
+export function probeOf(
+  source: string,
+  options: Pick<ProbeOptions, "method" | "timeoutMs"> & {
+    headers?: Record<string, string>;
+    body?: string | undefined;
+  },
+): TargetRequest {
+  if (!URL.canParse(source))
+    throw new ApiError("url_blocked", { detail: "This is not a URL that can be fetched" });
+  const url = new URL(source);
+  url.hash = "";
+  return {
+    url,
+    method: options.method,
+    headers: options.headers ?? {},
+    omittedHeaders: [],
+    body: options.body,
+    timeoutMs: options.timeoutMs ?? PROBE_TIMEOUT_MS,
+  };
+}
+
+export const sendProbe = (send: SendRequest, request: OutboundRequest): Promise<OutboundResponse> =>
+  send({ ...request, maxBytes: PROBE_BYTES });
+
 /** Reads the price of a URL without paying and without a body, under the rules of a paid fetch. */
 export async function probeTarget(
   deps: { send: SendRequest; networks: readonly NetworkFacts[] },
   source: string,
   options: ProbeOptions,
 ): Promise<ProbedTerms> {
-  if (!URL.canParse(source))
-    throw new ApiError("url_blocked", { detail: "This is not a URL that can be fetched" });
-  const url = new URL(source);
-  url.hash = "";
-  const answered = await requestTarget(
-    (request) => deps.send({ ...request, maxBytes: PROBE_BYTES }),
-    {
-      url,
-      method: options.method,
-      headers: {},
-      omittedHeaders: [],
-      body: undefined,
-      timeoutMs: options.timeoutMs ?? PROBE_TIMEOUT_MS,
-    },
-  );
+  const target = probeOf(source, options);
+  const answered = await requestTarget((request) => sendProbe(deps.send, request), target);
+  return probedTerms(answered, target.url, deps.networks, options);
+}
+
+/** The terms of a probe's response that a wallet of this service could pay. */
+export function probedTerms(
+  answered: TargetResponse,
+  url: URL,
+  networks: readonly NetworkFacts[],
+  options: Omit<ProbeOptions, "method" | "timeoutMs">,
+): ProbedTerms {
   if (answered.kind === "free")
     throw new ApiError("upstream_invalid_402", {
       detail: `The target returned ${answered.seen.status} instead of 402: it does not request payment.`,
     });
   const { offer } = answered;
   const choice = chooseTerms(offer, {
-    networks: deps.networks,
+    networks,
     wallet: options.wallet,
-    preferredNetwork: options.preferredNetwork ?? deps.networks[0]?.id,
+    preferredNetwork: options.preferredNetwork ?? networks[0]?.id,
     refuse: (chosen) => {
       if (chosen.terms.protocol === "mpp" && !options.anyProtocol)
         return "its challenge works for one payment only";

@@ -214,6 +214,10 @@ function readEntry(
   };
 }
 
+/** Whether wallets know a scheme of this name. */
+export const isKnownScheme = (name: string, extra: OfferedTerms["extra"]): boolean =>
+  name === channelScheme.name || findScheme(name, extra) !== undefined;
+
 /** How the terms are paid, or why this wallet does not sign them. */
 function readHow(
   scheme: Scheme | typeof channelScheme,

@@ -17,6 +17,7 @@ import { siteOf } from "../../core/site.ts";
 import { ApiError } from "../../errors.ts";
 import { deniedBy } from "../agents/denied-store.ts";
 import { hasSite } from "../agents/payees-store.ts";
+import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { TargetRefusal } from "../guardrails/types.ts";
 import type { ListingPins, ProbedTerms } from "../listings/index.ts";
 import { offeredFor } from "../payments/evidence.ts";
@@ -42,6 +43,7 @@ import {
   offerOf,
   probeTarget,
   requestTarget,
+  sendProbe,
   type ProbeOptions,
   type TargetResponse,
 } from "./ask.ts";
@@ -153,6 +155,11 @@ export class X402Client {
   /** Reads and validates a URL's offer; nothing is paid. */
   probe(url: string, options: ProbeOptions): Promise<ProbedTerms> {
     return probeTarget(this.#deps, url, options);
+  }
+
+  /** The raw response to a probe's request, which throws OutboundError. */
+  sendProbe(target: OutboundRequest): Promise<OutboundResponse> {
+    return sendProbe(this.#deps.send, target);
   }
 
   async #open(input: FetchInput, caller: FetchCaller): Promise<Job> {

@@ -25,6 +25,7 @@ import type * as payments from "../../../server/schemas/payments.ts";
 import type * as passkeys from "../../../server/schemas/passkeys.ts";
 import type * as spending from "../../../server/schemas/spending.ts";
 import type * as tasks from "../../../server/schemas/tasks.ts";
+import type * as validate from "../../../server/schemas/validate.ts";
 import type * as withdrawals from "../../../server/schemas/withdrawals.ts";
 import type * as recovery from "../../../server/schemas/recovery.ts";
 import type * as fetches from "../../../server/schemas/fetches.ts";
@@ -96,6 +97,7 @@ export type Refund = Static<typeof merchants.Refund>;
 export type MerchantKey = Static<typeof merchants.MerchantKeyInfo>;
 export type CreatedMerchantKey = Static<typeof merchants.CreatedMerchantKey>;
 export type Listing = Static<typeof listings.Listing>;
+export type Validation = validate.Validation;
 export type ProbeResult = Static<typeof listings.ProbeResult>;
 
 export interface Page<T> {

@@ -698,6 +698,83 @@ class Task(TypedDict):
     createdAt: str
 
 
+class ValidationFindingsItemThirdParty(TypedDict):
+    untrusted: Literal[True]
+    found: str
+
+
+class ValidationFindingsItem(TypedDict):
+    code: str
+    severity: Union[Literal["error"], Literal["warning"], Literal["note"]]
+    message: str
+    where: str
+    fix: Optional[str]
+    offer: Optional[int]
+    thirdParty: NotRequired[ValidationFindingsItemThirdParty]
+
+
+class ValidationOffersItemSimulation(TypedDict):
+    result: Union[Literal["holds"], Literal["refused"], Literal["not_run"]]
+    why: str
+
+
+class ValidationOffersItemThirdParty(TypedDict):
+    untrusted: Literal[True]
+    scheme: str
+    network: str
+    asset: str
+    amount: str
+
+
+class ValidationOffersItem(TypedDict):
+    offer: int
+    where: str
+    protocol: Union[Literal["x402"], Literal["mpp"]]
+    x402Version: Optional[int]
+    network: Optional[str]
+    networkName: Optional[str]
+    asset: Optional[str]
+    payTo: Optional[str]
+    price: Optional[str]
+    simulation: ValidationOffersItemSimulation
+    thirdParty: ValidationOffersItemThirdParty
+
+
+class ValidationClientsItem(TypedDict):
+    client: Union[Literal["purser"], Literal["x402-2"], Literal["x402-1"], Literal["mpp"]]
+    name: str
+    outcome: Union[Literal["pays"], Literal["refuses"], Literal["fails"], Literal["unknown"]]
+    offer: Optional[int]
+    why: str
+
+
+class ValidationListed(TypedDict):
+    wouldBe: bool
+    byPayment: bool
+    why: str
+    listingId: Optional[str]
+
+
+class ValidationThirdParty(TypedDict):
+    untrusted: Literal[True]
+    serviceName: Optional[str]
+    description: Optional[str]
+    mimeType: Optional[str]
+
+
+class Validation(TypedDict):
+    url: str
+    method: Union[Literal["GET"], Literal["POST"]]
+    ok: bool
+    status: Optional[int]
+    findings: List[ValidationFindingsItem]
+    offers: List[ValidationOffersItem]
+    clients: List[ValidationClientsItem]
+    listed: ValidationListed
+    thirdParty: ValidationThirdParty
+    checkedAt: str
+
+
 class PaymentPage(TypedDict):
     items: List[PaymentSummary]
     nextCursor: Optional[str]

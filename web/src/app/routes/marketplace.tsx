@@ -1,7 +1,7 @@
 import { Button, SegmentedControl, Stack } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
 import type { ReactNode } from "react";
-import { useNavigate } from "react-router";
+import { Link, useNavigate } from "react-router";
 import { Dialog } from "../../components/Dialog.tsx";
 import { PlusIcon } from "../../components/icons.tsx";
 import { PageHeader } from "../../components/PageHeader.tsx";
@@ -23,14 +23,19 @@ export default function MarketplaceScreen(): ReactNode {
         title="Marketplace"
         lead="APIs that your agents can pay per call. Purser checks price and payee against the listing before each payment."
         actions={
-          session && (
-            <OwnerOnly>
-              <Button onClick={open}>
-                <PlusIcon size={16} />
-                List an API
-              </Button>
-            </OwnerOnly>
-          )
+          <>
+            <Button component={Link} to="/validate">
+              Check a paid API
+            </Button>
+            {session && (
+              <OwnerOnly>
+                <Button onClick={open}>
+                  <PlusIcon size={16} />
+                  List an API
+                </Button>
+              </OwnerOnly>
+            )}
+          </>
         }
       />
       <Stack>

@@ -1,5 +1,6 @@
 import { SegmentedControl, Stack } from "@mantine/core";
 import { type ReactNode, useState } from "react";
+import { Link } from "react-router";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { Note, Section } from "../../components/Layout.tsx";
 import { expressSeller } from "../../lib/snippets.ts";
@@ -39,6 +40,9 @@ export function PointYourApi({
           ]}
         />
         <CodeBlock label="Facilitator" code={code} />
+        <p>
+          Nobody pays, or nobody finds it? <Link to="/validate">Check your API</Link>.
+        </p>
         {info.facilitator.requiresKey && (
           <Note>
             Verify and settle need a key: send <code>Authorization: Bearer &lt;key&gt;</code>. Ask

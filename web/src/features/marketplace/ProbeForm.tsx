@@ -1,7 +1,8 @@
-import { NativeSelect, TextInput } from "@mantine/core";
+import { Button, NativeSelect, TextInput } from "@mantine/core";
 import { useInputState } from "@mantine/hooks";
 import { useMutation } from "@tanstack/react-query";
 import type { ReactNode } from "react";
+import { Link } from "react-router";
 import { RequestForm } from "../../components/RequestForm.tsx";
 import type { ProbeResult } from "../../lib/wire.ts";
 import { probeListing } from "./api.ts";
@@ -35,6 +36,13 @@ export function ProbeForm({ found, onFound, onCancel }: ProbeFormProps): ReactNo
       disabled={url.trim() === ""}
       isDone={found !== undefined}
       onCancel={onCancel}
+      more={
+        probe.error !== null && (
+          <Button component={Link} to={`/validate?${new URLSearchParams({ url: url.trim() })}`}>
+            Why?
+          </Button>
+        )
+      }
     >
       <TextInput
         label="URL of the paid API"
