@@ -176,7 +176,7 @@ t.test("a waiting order cannot be spoiled, replaced or ended by others", async (
   const shown = await send(bob, "GET", `/api/waiting-orders/${id}`);
   // Another order with the same nonce, which Bob signs for a request of his own.
   const asked = await send(bob, "PATCH", agent.url, { dailyLimit: "99" });
-  const { nonce, deadline } = shown.body.order as Record<string, string>;
+  const { nonce, deadline } = shown.body.order;
   const typed = (asked.body as unknown as { typedData: { message: object } }).typedData;
   const forged = {
     order: { ...asked.body.order, nonce, deadline },

@@ -1,7 +1,6 @@
 // Goal: a team of people needs as many of them as it says for what loosens rules and moves money: over HTTP, with wallets and a
 // passkey; a removed member, a wrong role, a race at the threshold and edited rows gain nothing.
 import t from "tap";
-import type { Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { vaultHere } from "../../server/plugins/custody/wiring.ts";
 import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
