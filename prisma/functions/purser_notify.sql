@@ -7,7 +7,8 @@ RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
   v_id CONSTANT TEXT := 'ntf_' || left(replace(gen_random_uuid()::text, '-', ''), 26);
   v_is_unread BOOLEAN;
-  v_hourly CONSTANT INTEGER := 200;
+  -- Anybody can invite an account into a team.
+  v_hourly CONSTANT INTEGER := CASE p_type WHEN 'team.invited' THEN 10 ELSE 200 END;
 BEGIN
   IF p_type NOT IN ('payment.settled', 'settlement.settled', 'withdrawal.settled', 'refund.settled', 'refund.failed')
      AND p_type NOT IN ('channel.opened', 'channel.closed', 'channel.refused')

@@ -2,8 +2,9 @@
 -- promised elsewhere, and the nonce must be new.
 -- p_request has the members that are read first; the four of an idempotency key may be missing. proof: the signed order, as the
 -- audit keeps it.
+-- members: of a team, the version of the list of members with which the signatures were counted.
 -- outcome: reserved | gas (response contains when there will be some) | insufficient | replayed | expired | clock_apart |
--- replay | running | key_reused | not_found.
+-- replay | running | key_reused | members_changed | given_up | not_found.
 CREATE FUNCTION purser_reserve_withdrawal(p_request JSONB) RETURNS TABLE (
   outcome TEXT, payment_id TEXT, valid_before BIGINT, available NUMERIC, status_code INTEGER, response TEXT
 ) LANGUAGE plpgsql AS $$
@@ -18,7 +19,7 @@ BEGIN
   SELECT * INTO ask FROM jsonb_to_record(p_request) AS j (
     agent_id TEXT, payment_id TEXT, chain_id BIGINT, asset TEXT, payee TEXT, amount NUMERIC, nonce TEXT,
     deadline BIGINT, signature BYTEA, valid_seconds INTEGER, balance NUMERIC, balance_block BIGINT,
-    request_id TEXT, subject_id TEXT, route TEXT, key TEXT, body_hash BYTEA, head_time BIGINT, gas_hold NUMERIC, proof JSONB);
+    request_id TEXT, subject_id TEXT, route TEXT, key TEXT, body_hash BYTEA, head_time BIGINT, gas_hold NUMERIC, proof JSONB, members INTEGER);
   SELECT a.owner_id INTO v_owner_id FROM agents a WHERE a.id = ask.agent_id FOR UPDATE;
   IF NOT FOUND THEN
     outcome := 'not_found';
@@ -34,6 +35,21 @@ BEGIN
       payment_id := v_key.payment_id;
       status_code := v_key.status_code;
       response := v_key.response;
+      RETURN NEXT;
+      RETURN;
+    END IF;
+  END IF;
+  IF ask.members IS NOT NULL THEN
+    -- A change of the list deletes these rows.
+    PERFORM 1 FROM team_members m WHERE m.team_id = v_owner_id FOR SHARE;
+    IF ask.members <> (SELECT count(*) FROM owner_orders o
+                        WHERE o.owner_id = v_owner_id AND o.kind = 'Members' AND o.used_at IS NOT NULL) THEN
+      outcome := 'members_changed';
+      RETURN NEXT;
+      RETURN;
+    END IF;
+    IF EXISTS (SELECT 1 FROM waiting_orders w WHERE w.nonce = ask.nonce AND w.end_reason IS NOT NULL) THEN
+      outcome := 'given_up';
       RETURN NEXT;
       RETURN;
     END IF;

@@ -3,6 +3,10 @@
 CREATE FUNCTION purser_session_event() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM purser_emit(OLD.owner_id, 'session', NULL, OLD.id);
+  -- A member's stream for a team reads the team's events.
+  IF OLD.team_id IS NOT NULL THEN
+    PERFORM purser_emit(OLD.team_id, 'session', NULL, OLD.id);
+  END IF;
   RETURN NULL;
 END;
 $$;

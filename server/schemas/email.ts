@@ -12,6 +12,7 @@ export const URGENT_TYPES = NOTIFICATION_TYPES.filter(
 /** Sent immediately by default: events that need a decision, or that a thief would cause. */
 export const URGENT_BY_DEFAULT: readonly (typeof NOTIFICATION_TYPES)[number][] = [
   "approval.requested",
+  "order.waiting",
   "payment.failed",
   "agent.limit_reached",
   "budget.limit_reached",

@@ -30,6 +30,10 @@ export const NOTIFICATION_TYPES = [
   "policy.changed",
   "owner.stopped",
   "owner.resumed",
+  "order.waiting",
+  "order.carried_out",
+  "order.ended",
+  "team.invited",
   "key.created",
   "key.revoked",
   "session.created",
@@ -71,6 +75,13 @@ export const NOTIFICATION_MEANINGS: Readonly<Record<NotificationTypeName, string
     "An agent was created, changed, paused or archived, or its payees, or the owner's recovery wallet, passkeys, payout address or denied payees changed.",
   "owner.stopped": "Everything was stopped: all agents are paused until the owner signs.",
   "owner.resumed": "The stop was ended: the agents that it paused can pay again.",
+  "order.waiting":
+    "An order of a team waits for signatures: for the team, and for each member whose signature counts.",
+  "order.carried_out": "All signatures were there, and the order of the team was carried out.",
+  "order.ended":
+    "An order of a team that waited for signatures ended without effect (`reason`: `withdrawn`, `expired`, `members` when the members changed, `outdated` when it would do something else by now).",
+  "team.invited":
+    "You are named as somebody who decides in a team. You are not in it before you sign its list.",
   "key.created": "A key or connection that can act for an agent was created.",
   "key.revoked": "A key or connection of an agent was revoked.",
   "session.created": "Somebody signed in as the owner.",

@@ -82,9 +82,9 @@ export const ApprovePaymentOrder = Strict({
   ...singleUse,
 });
 
-/** ERC-1271 and ERC-6492 signatures are longer than 65 bytes. */
+/** ERC-1271 and ERC-6492 signatures are longer than 65 bytes, and a team of fifty with passkeys has 20 kB. */
 export const OrderSignature = Type.String({
-  pattern: "^0x([0-9a-fA-F]{2}){1,8192}$",
+  pattern: "^0x([0-9a-fA-F]{2}){1,24576}$",
   examples: [`0x${"5e".repeat(64)}1b`],
   description:
     "Of the owner's wallet: `eth_signTypedData_v4`, or a contract account's (ERC-1271, ERC-6492)",

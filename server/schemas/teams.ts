@@ -9,6 +9,7 @@ import {
   Hex32,
   Id,
   Nullable,
+  Page,
   Strict,
   Timestamp,
   TypedDataDomain,
@@ -131,7 +132,7 @@ export const WaitingOrder = Type.Object({
   createdAt: Timestamp,
   expiresAt: Timestamp,
 });
-export const WaitingOrders = Type.Object({ items: Type.Array(WaitingOrder) });
+export const WaitingOrders = Page(WaitingOrder);
 export const SignWaitingBody = Strict({
   signature: Described(OrderSignature, "Your own signature of the typed data"),
 });

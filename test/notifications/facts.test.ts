@@ -33,6 +33,11 @@ const ELSEWHERE = new Set([
   "owner.stopped",
   "owner.resumed",
   "agent.paused",
+  // In test/owners/team-attacks.test.ts.
+  "order.waiting",
+  "order.carried_out",
+  "order.ended",
+  "team.invited",
   "channel.opened",
   "channel.low",
   "channel.closed",

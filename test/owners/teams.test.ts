@@ -1,7 +1,6 @@
 // Goal: a team of people needs as many of them as it says for what loosens rules and moves money: over HTTP, with wallets and a
 // passkey; a removed member, a wrong role, a race at the threshold and edited rows gain nothing.
 import t from "tap";
-import type { Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { vaultHere } from "../../server/plugins/custody/wiring.ts";
 import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
@@ -9,77 +8,23 @@ import { testApp } from "../helpers/app.ts";
 import { spendAs } from "../helpers/call.ts";
 import { signIn, signOrder, type SignedInOwner } from "../helpers/owner.ts";
 import { signUpWithPasskey, testPasskey } from "../helpers/passkey.ts";
+import { entry, teamCalls } from "../helpers/team.ts";
 
 const service = await testApp(t);
 const { app, chain, config, database } = service;
 const page = new URL(config.publicUrl);
 page.hostname = "localhost";
 
-interface Request {
-  method: Method;
-  path: string;
-  body: object;
-}
-/** Members of the answers that these tests read. */
-interface Body {
-  id: string;
-  code: string;
-  owner: string;
-  isComplete: boolean;
-  items: unknown[];
-  request: Request;
-  warning: string;
-  agent: { id: string; walletAddress: Hex };
-  apiKey: string;
-}
-interface Answer {
-  status: number;
-  body: Body;
-}
-type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
-async function send(who: SignedInOwner, method: Method, url: string, body?: object) {
-  const answer = await app.inject({
-    method,
-    url,
-    headers: who.headers,
-    ...(body && { payload: JSON.stringify(body) }),
-  });
-  const [cookie] = [answer.headers["set-cookie"]].flat();
-  if (cookie !== undefined) who.headers["cookie"] = cookie.split(";", 1)[0] ?? "";
-  return { status: answer.statusCode, body: answer.json() };
-}
-/** Sends the request, and again with this member's own signature. */
-async function order(who: SignedInOwner, method: Method, url: string, body: object) {
-  const asked = await send(who, method, url, body);
-  const authorization = await signOrder(who.account, asked.body);
-  if (!authorization) return asked;
-  return send(who, method, url, { ...body, authorization });
-}
-async function sign(who: SignedInOwner, id: string) {
-  const { body } = await send(who, "GET", `/api/waiting-orders/${id}`);
-  const signed = await signOrder(who.account, { order: {}, ...body });
-  return send(who, "POST", `/api/waiting-orders/${id}/sign`, { signature: signed?.signature });
-}
-const carryOut = (who: SignedInOwner, waiting: Answer) => {
-  const { method, path, body } = waiting.body.request;
-  return send(who, method, path, body);
-};
+const { send, order, sign, carryOut, enter } = teamCalls(app);
 
 const ada = await signIn(service);
 const bob = await signUpWithPasskey(service, testPasskey(page.origin));
 const cleo = await signIn(service);
 const dan = await signIn(service);
 const address = ({ account }: SignedInOwner) => account.address;
-const entry = (who: SignedInOwner, name: string, role: string) => ({
-  name,
-  address: address(who),
-  role,
-});
 const made = await order(ada, "POST", "/api/teams", { name: "Acme", memberName: "Ada" });
 t.equal(made.status, 201, JSON.stringify(made.body));
 const team = made.body.owner;
-const enter = (who: SignedInOwner, owner: string | null = team) =>
-  send(who, "POST", "/api/auth/act-for", { owner });
 
 const list = {
   name: "Acme",
@@ -95,8 +40,8 @@ const list = {
 let agent = { id: "", walletAddress: "0x" as `0x${string}`, headers: {} };
 
 t.test("members accept by signing, and then act for the team", async (t) => {
-  t.equal((await enter(bob)).status, 404, "not yet a member");
-  t.equal((await enter(ada)).status, 200);
+  t.equal((await enter(bob, team)).status, 404, "not yet a member");
+  t.equal((await enter(ada, team)).status, 200);
   const waiting = await order(ada, "PUT", "/api/team/members", list);
   t.equal(waiting.body.code, "signatures_missing", JSON.stringify(waiting.body));
   t.equal(waiting.status, 202);
@@ -112,7 +57,7 @@ t.test("members accept by signing, and then act for the team", async (t) => {
   const last = await sign(cleo, id);
   t.equal(last.body.isComplete, true);
   t.equal((await carryOut(ada, last)).status, 200);
-  for (const who of [bob, cleo, dan]) t.equal((await enter(who)).status, 200);
+  for (const who of [bob, cleo, dan]) t.equal((await enter(who, team)).status, 200);
   const session = await send(cleo, "GET", "/api/auth/session");
   t.match(session.body, { signsWith: "team", member: { role: "approver" } });
 });
@@ -192,10 +137,8 @@ t.test(
   async (t) => {
     const waiting = await order(bob, "PATCH", `/api/agents/${agent.id}`, { dailyLimit: "50" });
     t.equal(waiting.status, 202, JSON.stringify(waiting.body));
-    const bobs = { ...waiting.body };
-    const kept = (await send(bob, "GET", `/api/waiting-orders/${bobs["id"]}`)).body[
-      "request"
-    ] as never as Request;
+    const bobs = waiting.body.id;
+    const kept = (await send(bob, "GET", `/api/waiting-orders/${bobs}`)).body.request;
     const only = {
       ...list,
       threshold: 1,
@@ -207,11 +150,7 @@ t.test(
     t.equal(changed.status, 200, JSON.stringify(changed.body));
     t.match(changed.body.warning, /Only one admin/);
     t.equal((await send(bob, "GET", "/api/agents")).status, 401, "bob acts for the team no longer");
-    t.equal(
-      (await send(ada, "GET", `/api/waiting-orders/${bobs["id"]}`)).status,
-      404,
-      "his order ended",
-    );
+    t.equal((await send(ada, "GET", `/api/waiting-orders/${bobs}`)).status, 404, "his order ended");
     const again = await send(ada, kept.method, kept.path, kept.body);
     t.equal(again.body.code, "invalid_signature", "and his signature counts no more");
 

@@ -12,7 +12,9 @@ import { testApp, type TestApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { createAgent, signIn, type NewTestAgent, type SignedInOwner } from "../helpers/owner.ts";
 import { requestConsent, connect, register } from "../helpers/oauth.ts";
-import { ROUTES, type RouteRow, type Subjects } from "./route-table.ts";
+import { makeTeam, teamCalls } from "../helpers/team.ts";
+import { ROLES, type Role } from "../../server/core/teams.ts";
+import { ROUTES, TEAM_ROLES, type RouteRow, type Subjects } from "./route-table.ts";
 
 const SHOP = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";
 const FACILITATOR_KEY = "facilitator-key-for-this-test";
@@ -28,8 +30,10 @@ const rows: Row[] = Object.entries(ROUTES).map(([name, row]) => {
   return { ...row, method, url };
 });
 
+const world = await service(t);
+
 t.test("every route is in the table, as it declares itself", async (t) => {
-  const { app } = await service(t);
+  const { app } = world;
   const declared = app.knownRoutes
     .filter(({ method, url }) => !["HEAD", "OPTIONS"].includes(method) && !isWebFile(url))
     .map(({ method, url, auth }) => `${method} ${url} ${auth}`);
@@ -47,7 +51,6 @@ t.test("every route is in the table, as it declares itself", async (t) => {
 });
 
 t.test("every route with every credential", async (t) => {
-  const world = await service(t);
   const owner = await signIn(world);
   const otherOwner = await signIn(world);
   const otherAgent = await createAgent(world, otherOwner);
@@ -80,45 +83,112 @@ t.test("every route with every credential", async (t) => {
     "owner's session": { cookie: otherOwner.cookie },
   };
 
-  let shared: Promise<{ agent: NewTestAgent; subjects: Subjects }> | undefined;
+  const shared = await createAgent(world, owner);
+  const ofShared = await makeSubjects(world, owner, shared, "");
+  let minedAtMs = performance.now();
   for (const row of rows) {
-    await t.test(`${row.method} ${row.url}`, async (t) => {
-      // All rows together may take longer than two minutes, after which the newest block counts as too old for
-      // payments.
+    // The newest block must not be too old for payments.
+    if (performance.now() - minedAtMs > MINE_EVERY_MS) {
       await world.chain.testClient.mine({ blocks: 1 });
-      // These end the session, or stop the owner's agents.
-      const isLast = /\/auth\/|\/owner\/stop/.test(row.url);
-      const rowOwner = isLast ? await signIn(world) : owner;
-      const make = async () => {
-        const agent = await createAgent(world, rowOwner);
-        return { agent, subjects: await makeSubjects(world, rowOwner, agent, row.url) };
-      };
-      // What only reads leaves the agent as it is.
-      const isShared = row.method === "GET" && !OF_ITS_OWN.test(row.url);
-      const { agent, subjects } = await (isShared ? (shared ??= make()) : make());
-      const sendWith = (shown: Shown) => request(world, row, subjects, shown);
-      const credentials: Record<Credential, Shown> = {
-        public: {},
-        agent: { authorization: `Bearer ${agent.apiKey}` },
-        owner: { cookie: rowOwner.cookie },
-        facilitator: { authorization: `Bearer ${FACILITATOR_KEY}` },
-      };
-      const own = credentials[row.auth];
+      minedAtMs = performance.now();
+    }
+    // These end the session, or stop the owner's agents.
+    const isLast = row.auth === "owner" && /\/auth\/|\/owner\/stop/.test(row.url);
+    const rowOwner = isLast ? await signIn(world) : owner;
+    const name = `${row.method} ${row.url}`;
+    const isAlone = isLast || NEW_AGENT.test(name);
+    const agent = isAlone ? await createAgent(world, rowOwner) : shared;
+    const subjects =
+      isAlone || NEW_SUBJECTS.test(name)
+        ? await makeSubjects(world, rowOwner, agent, row.url, isAlone ? undefined : ofShared)
+        : ofShared;
+    const sendWith = (shown: Shown) => request(world, row, subjects, shown);
+    const credentials: Record<Credential, Shown> = {
+      public: {},
+      agent: { authorization: `Bearer ${agent.apiKey}` },
+      owner: { cookie: rowOwner.cookie },
+      facilitator: { authorization: `Bearer ${FACILITATOR_KEY}` },
+    };
+    const own = credentials[row.auth];
 
-      for (const [name, shown] of Object.entries(wrongCredentials)) {
-        const expected = refusal(row, name);
-        // The credential is permitted, and the row has no resource of another owner or agent.
-        if (expected === "ok") continue;
-        t.equal(await sendWith(shown), expected, name);
-      }
-      if (row.auth === "owner" && row.method !== "GET")
-        t.equal(
-          await request(world, row, subjects, { ...own, origin: "http://evil.example" }),
-          "403 origin_not_allowed",
-          "from another origin",
-        );
-      t.equal(await sendWith(own), row.allowed, "the permitted credential");
-    });
+    const tried: [name: string, shown: Shown, expected: string][] = Object.entries(wrongCredentials)
+      .map(([name, shown]) => [name, shown, refusal(row, name)] as const)
+      // The credential is permitted, and the row has no resource of another owner or agent.
+      .filter(([, , expected]) => expected !== "ok")
+      .map((one) => [...one]);
+    if (row.auth === "owner" && row.method !== "GET")
+      tried.push([
+        "from another origin",
+        { ...own, origin: "http://evil.example" },
+        "403 origin_not_allowed",
+      ]);
+    const refused = await Promise.all(
+      tried.map(async ([name, shown]) => [name, await sendWith(shown)]),
+    );
+    const expected = tried.map(([name, , answer]) => [name, answer]);
+    // One comparison for all, because each assertion of tap takes milliseconds.
+    t.same(
+      [...refused, ["the permitted credential", await sendWith(own)]],
+      [...expected, ["the permitted credential", row.allowed]],
+      name,
+    );
+  }
+});
+
+t.test("every owner's route with every role of a team in which two must sign", async (t) => {
+  const owned = rows.filter(({ auth }) => auth === "owner");
+  const nameOf = ({ method, url }: Row) => `${method} ${url}`;
+  t.same(
+    Object.values(TEAM_ROLES)
+      .flat()
+      .toSorted((a, b) => (a < b ? -1 : 1)),
+    owned.map(nameOf).toSorted((a, b) => (a < b ? -1 : 1)),
+    "each has one role that it needs",
+  );
+  const [admin, other, approver, viewer, removed, outsider] = await Promise.all(
+    Array.from({ length: 6 }, () => signIn(world)),
+  );
+  if (!admin || !other || !approver || !viewer || !removed || !outsider) throw new Error("nobody");
+  const team = await makeTeam(
+    world,
+    [
+      [admin, "admin"],
+      [other, "admin"],
+      [approver, "approver"],
+      [viewer, "viewer"],
+      [removed, "viewer"],
+    ],
+    { threshold: 2 },
+  );
+  await world.database.pool.query("DELETE FROM team_members WHERE address = $1", [
+    removed.account.address.toLowerCase(),
+  ]);
+  // Ends the session, so it is called apart.
+  const actFor = "POST /api/auth/act-for";
+  const { enter } = teamCalls(world.app);
+  for (const who of [admin, approver, viewer])
+    t.equal((await enter(who, team)).status, 200, actFor);
+  t.equal((await enter(outsider, team)).status, 404, "not a member");
+  t.equal((await enter(removed, team)).status, 401, "a member no more");
+  const agent = await createAgent(world, outsider);
+  const made = await makeSubjects(world, outsider, agent, "");
+  const subjects = { ...made, connectionId: "none", consentId: "none" };
+  const isLast = (row: Row) => row.url === "/api/auth/logout";
+  const others = owned.filter((row) => !isLast(row) && nameOf(row) !== actFor);
+  for (const row of [...others, ...owned.filter(isLast)]) {
+    const mayCall = (role: Role): boolean =>
+      ROLES.slice(0, ROLES.indexOf(role) + 1).some((one) => TEAM_ROLES[one].includes(nameOf(row)));
+    const answers = await Promise.all(
+      (Object.entries({ viewer, approver, admin, removed }) as [Role, SignedInOwner][]).map(
+        async ([role, { headers }]) => {
+          const answer = await request(world, row, subjects, { cookie: headers["cookie"] ?? "" });
+          const isRefused = /role_not_allowed|session_required/.test(answer);
+          return [role, isRefused ? answer : "passed"];
+        },
+      ),
+    );
+    const expected = ROLES.map((role) => [role, mayCall(role) ? "passed" : "403 role_not_allowed"]);
+    t.same(answers, [...expected, ["removed", "401 session_required"]], nameOf(row));
   }
 });
 
@@ -130,8 +200,14 @@ t.test("without FACILITATOR_API_KEYS the facilitator is open", async (t) => {
   }
 });
 
-/** Rows with subjects that those of another row replace, or that are made for them only. */
-const OF_ITS_OWN = /\/(auth|merchant|oauth|webhooks|listings|budgets)\b|:connectionId/;
+const MINE_EVERY_MS = 30_000;
+
+/** Rows that change the agent, or something that only a payment of its own makes. */
+const NEW_AGENT =
+  /^(PATCH|POST) \/api\/agents\/:id(\/archive)?$|^DELETE \/api\/agents\/|\/rotate$|\/(approve|decline)$/;
+/** Rows that change other subjects, or whose subjects are made for them only. */
+const NEW_SUBJECTS =
+  /\/(merchant|oauth|webhooks|listings|budgets)\b|filters\/:id|push\/:id|^POST .*\/agents\/:id\/allowlist$/;
 
 /** The expected response for a credential that is not permitted. */
 function refusal(row: Row, credential: string): string {
@@ -241,18 +317,13 @@ async function makeSubjects(
   owner: SignedInOwner,
   agent: NewTestAgent,
   url: string,
+  /** Those of this agent that are there already. */
+  known?: Pick<Subjects, "paymentId" | "approvalId">,
 ): Promise<Subjects> {
-  const { app, database, chain } = world;
+  const { database, chain } = world;
   const address = owner.account.address.toLowerCase();
   const listingId = newId("lst");
-  const blocked = await spendAs(app, agent, { recipient: owner.account.address, amount: "1" });
-  const { paymentId } = blocked.json<{ paymentId: string }>();
-  const requested = await spendAs(app, agent, {
-    recipient: owner.account.address,
-    amount: "2",
-    requestApproval: true,
-  });
-  const { approvalId } = requested.json<{ approvalId: string }>();
+  const { paymentId, approvalId } = known ?? (await spendBoth(world, owner, agent));
   // An owner may have 50 listings: delete those of earlier rows.
   await database.pool.query(
     `DELETE FROM listings WHERE source = 'owner' AND id NOT IN
@@ -335,6 +406,17 @@ async function makeSubjects(
     deviceId,
     listingId,
     walletAddress: agent.walletAddress,
+  };
+}
+
+/** A refused payment, and one that waits for approval. */
+async function spendBoth({ app }: TestApp, owner: SignedInOwner, agent: NewTestAgent) {
+  const recipient = owner.account.address;
+  const blocked = await spendAs(app, agent, { recipient, amount: "1" });
+  const asked = await spendAs(app, agent, { recipient, amount: "2", requestApproval: true });
+  return {
+    paymentId: blocked.json<{ paymentId: string }>().paymentId,
+    approvalId: asked.json<{ approvalId: string }>().approvalId,
   };
 }
 

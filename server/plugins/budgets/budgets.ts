@@ -23,6 +23,7 @@ import { useOrderOrRequest, withinQuota, type OwnerCall } from "../agents/change
 import { refuseField } from "../agents/rules.ts";
 import { agentNotFound } from "../agents/store.ts";
 import { noteAudit, type AuditAction } from "../audit/store.ts";
+import { actorOf } from "../auth/index.ts";
 import type { Draft } from "../orders/orders.ts";
 import { lockOwner } from "../owners/store.ts";
 import {
@@ -318,7 +319,7 @@ async function note(
   await noteAudit(tx, {
     ownerId: call.owner.id,
     agentId: null,
-    actor: (call.owner.second ?? call.owner).address,
+    actor: actorOf(call.owner),
     requestId: call.requestId,
     ...(await withinQuota(tx, call, permission, entry)),
   });

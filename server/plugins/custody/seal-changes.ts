@@ -11,6 +11,7 @@ import {
   type Orders,
 } from "../../core/orders.ts";
 import { refusingUnknownVersion } from "../../core/policy-version.ts";
+import { TEAMS_CHAIN } from "../../core/teams.ts";
 import type { Rules } from "../../core/rules.ts";
 import { ApiError } from "../../errors.ts";
 import type { Identity, Time, Verdict } from "../orders/signatures.ts";
@@ -129,11 +130,14 @@ export class SealChanges {
     time: Time = "now",
   ): Promise<void> {
     const known = `${owner.address}|${owner.chainId}|${hash}|${signature}|${time}`;
-    if (this.#valid.has(known)) return;
+    // A team's members may have changed since.
+    const isCached = owner.chainId !== TEAMS_CHAIN;
+    if (isCached && this.#valid.has(known)) return;
     const verdict = await this.#deps.isSigned(owner, { hash, signature }, time);
     if (verdict === "unavailable") throw chainUnavailable();
     if (verdict === "invalid")
       throw new NotSignedFor(`agent ${agentId}: its owner did not sign this order`);
+    if (!isCached) return;
     this.#valid.add(known);
     const [oldest] = this.#valid;
     if (this.#valid.size > REMEMBERED && oldest !== undefined) this.#valid.delete(oldest);

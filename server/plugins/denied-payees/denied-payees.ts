@@ -15,6 +15,7 @@ import { useOrderOrRequest, type OwnerCall } from "../agents/change.ts";
 import { findDenied, removeDenied, type DeniedRow } from "../agents/denied-store.ts";
 import { readAddress, readLabel, readSite, refuseField } from "../agents/rules.ts";
 import { noteAudit } from "../audit/store.ts";
+import { actorOf } from "../auth/index.ts";
 import type { Draft } from "../orders/orders.ts";
 import { lockOwner } from "../owners/store.ts";
 
@@ -29,7 +30,7 @@ export async function denyPayee(
   const { owner, prisma } = call;
   const entry = entryIn(body);
   const note = readLabel(body.note, "body.note");
-  const by = (owner.second ?? owner).address;
+  const by = actorOf(owner);
   return prisma.$transaction(
     async (tx) => {
       const args = [owner.id, newId("dny"), entry, note, by] as const;
@@ -104,7 +105,7 @@ const noteDenied = (
   return noteAudit(tx, {
     ownerId: owner.id,
     agentId: null,
-    actor: (owner.second ?? owner).address,
+    actor: actorOf(owner),
     requestId,
     action,
     before: action === "owner.payee_allowed" ? facts : null,

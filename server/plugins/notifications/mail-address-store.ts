@@ -20,6 +20,8 @@ export interface Owner {
   id: string;
   /** With checksum, for the mails. */
   address: string;
+  /** The account that acted, if it is not the owner's own. */
+  actor?: string;
   requestId: string;
 }
 
@@ -251,7 +253,7 @@ const note = (
   noteAudit(tx, {
     ownerId: owner.id,
     agentId: null,
-    actor: owner.address.toLowerCase(),
+    actor: (owner.actor ?? owner.address).toLowerCase(),
     action,
     before: null,
     after,

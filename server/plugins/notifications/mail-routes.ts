@@ -13,6 +13,7 @@ import {
   URGENT_BY_DEFAULT,
 } from "../../schemas/email.ts";
 import { hashSecret } from "../auth/secrets.ts";
+import { actorOf } from "../auth/index.ts";
 import { acceptEmptyJson } from "../http/index.ts";
 import {
   confirmAddress,
@@ -183,6 +184,7 @@ const hashOf = (token: string): Uint8Array<ArrayBuffer> => Uint8Array.from(hashS
 const ownerOf = ({ owner, id: requestId }: FastifyRequest): Owner => ({
   id: owner.id,
   address: getAddress(owner.address),
+  actor: actorOf(owner),
   requestId,
 });
 

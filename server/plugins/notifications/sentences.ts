@@ -40,6 +40,28 @@ const CHANGES: Readonly<Record<string, string>> = {
   "owner.received": "You received the agents of another wallet",
 };
 
+const ORDERS: Readonly<Record<string, string>> = {
+  AgentPolicy: "the rules of an agent",
+  IssueKey: "a key for an agent",
+  ApprovePayment: "a payment",
+  SecondWallet: "the recovery wallet",
+  MoveOwner: "a move to the recovery wallet",
+  Resume: "the end of a stop",
+  PayoutAddress: "the payout address",
+  AllowPayeeAgain: "a denied payee",
+  Budget: "a budget",
+  Members: "the members",
+  Withdraw: "a withdrawal",
+};
+const ENDS: Readonly<Record<string, string>> = {
+  withdrawn: "was given up",
+  expired: "expired unsigned",
+  members: "ended, because the members changed",
+  outdated: "ended, because it would do something else by now",
+};
+const orderOf = (data: unknown): string =>
+  `A team's order about ${ORDERS[fact(data, "kind")] ?? "its account"}`;
+
 function changeOf(data: unknown, who: string): string {
   const change = fact(data, "change");
   const words = CHANGES[change] ?? change.replaceAll(/[._]/g, " ");
@@ -82,6 +104,10 @@ export function headline(
     "agent.funded": `${who} received ${amount}`,
     "agent.paused": `${who} was paused by a rule: ${fact(data, "rule").replaceAll("_", " ")}`,
     "policy.changed": changeOf(data, who),
+    "order.waiting": `${orderOf(data)} waits for signatures`,
+    "order.carried_out": `${orderOf(data)} was signed and carried out`,
+    "order.ended": `${orderOf(data)} ${ENDS[fact(data, "reason")] ?? "ended"}`,
+    "team.invited": `You are invited to a team as ${fact(data, "role")}`,
     "owner.stopped": `Everything is stopped: ${fact(data, "agents")} ${fact(data, "agents") === "1" ? "agent was" : "agents were"} paused`,
     "owner.resumed": `The stop ended: ${fact(data, "agents")} ${fact(data, "agents") === "1" ? "agent" : "agents"} can pay again`,
     "key.created": `A key was created for ${who}`,
@@ -162,6 +188,8 @@ export function placeOf({
 }: Pick<Notified, "type" | "agentId" | "subjectId">): string {
   const subject = encodeURIComponent(subjectId);
   if (type.startsWith("approval.")) return `/approvals?approval=${subject}`;
+  if (type.startsWith("order.")) return `/waiting?order=${subject}`;
+  if (type === "team.invited") return `/join?order=${subject}`;
   if (type === "session.created") return "/settings";
   if (type.startsWith("webhook.")) return `/notifications/webhooks?webhook=${subject}`;
   if (type === "listing.flagged") return `/marketplace/${subject}`;

@@ -1,6 +1,8 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyRequest } from "fastify";
+import type { Static } from "typebox";
 import { readPage, toPage } from "../../core/paging.ts";
+import { TEAMS_CHAIN } from "../../core/teams.ts";
 import { ApiError } from "../../errors.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
 import {
@@ -33,6 +35,22 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const tags = ["owners: connections"];
   const issuerFor = (request: FastifyRequest) => app.ownOrigins.originOf(request);
 
+  async function askConsent(request: FastifyRequest<{ Body: Static<typeof AskConsentBody> }>) {
+    await assertOneSigns(request);
+    return readConsentRequest(app, request.owner, request.body, issuerFor(request));
+  }
+
+  /** A consent belongs to one session of ten minutes, so several members cannot sign it. */
+  async function assertOneSigns({ owner }: Pick<FastifyRequest, "owner">): Promise<void> {
+    if (owner.chainId !== TEAMS_CHAIN) return;
+    const list = await app.ownerSignatures.teams.listInForce(owner);
+    if (list?.threshold === 1) return;
+    throw new ApiError("conflict", {
+      detail:
+        "In this team several members must sign, so no program can be connected. Create an API key for the program instead.",
+    });
+  }
+
   app.post(
     "/api/oauth/requests",
     {
@@ -40,7 +58,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: {
         auth: "owner",
         limit: "probe",
-        errors: ["program_refused", "return_address_refused"],
+        errors: ["program_refused", "return_address_refused", "conflict"],
       },
       schema: {
         operationId: "askConsent",
@@ -50,10 +68,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
         response: { 201: ConsentRequest },
       },
     },
-    async (request, reply) =>
-      reply
-        .code(201)
-        .send(await readConsentRequest(app, request.owner, request.body, issuerFor(request))),
+    async (request, reply) => reply.code(201).send(await askConsent(request)),
   );
 
   app.post(
@@ -70,6 +85,7 @@ export const consentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (request) => {
+      await assertOneSigns(request);
       const { sessionId } = request.owner;
       const answer = { requestId: request.params.id, sessionId, issuer: issuerFor(request) };
       return { redirectTo: await allow(ownerCall(request), answer, request.body.agentId) };

@@ -16,7 +16,7 @@ import {
   type Orders,
 } from "../../core/orders.ts";
 import { passkeyThatSigned } from "../../core/passkeys.ts";
-import { purposeOf, TEAMS_CHAIN } from "../../core/teams.ts";
+import { purposeOf, readTeamSignature, TEAMS_CHAIN } from "../../core/teams.ts";
 import { refusingUnknownVersion } from "../../core/policy-version.ts";
 import { ApiError } from "../../errors.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
@@ -30,7 +30,8 @@ import {
   type PreparedWallet,
 } from "./store.ts";
 import type { Checked, OrderOwner, Signed, SignedOrder } from "./types.ts";
-import { endWaiting, keepWaiting } from "./waiting.ts";
+import { lockMembers } from "./team-store.ts";
+import { assertNotEnded, endOutdated, endWaiting, keepWaiting } from "./waiting.ts";
 
 /** The order that this request needs, without its nonce and deadline. */
 export interface Draft<K extends OrderKind = OrderKind> {
@@ -143,9 +144,12 @@ export class OwnerOrders {
     const { kind, chainId } = draft;
     if (wanted === undefined || orderDigest(kind, wanted, chainId, signed.form) !== signed.digest)
       throw new SignatureNeeded(draft, "policy_changed", nonce);
-    await takeQuotaFor(tx, owner, signed);
-    await assertCountsOn(tx, owner, signed);
+    const members = signed.members === undefined ? undefined : await lockMembers(tx, owner.id);
+    if (members !== signed.members) throw new SignatureNeeded(draft, "policy_changed", nonce);
+    await assertNotEnded(tx, nonce);
     if (signed.missing) throw new SignaturesMissing(signed);
+    await takeQuotaFor(tx, owner, signed);
+    await assertCounts(tx, owner, signed);
     const row = {
       nonce,
       kind: draft.kind,
@@ -164,7 +168,9 @@ export class OwnerOrders {
   /** Keeps the request of a team until enough members have signed its order. Returns the answer. */
   async wait(owner: OrderOwner, signed: SignedOrder): Promise<ApiError> {
     return this.#deps.prisma.$transaction(async (tx) => {
-      await takeQuotaFor(tx, owner, signed);
+      // From the member's own quota, so that no member uses up the team's.
+      await takeQuotaFor(tx, { id: owner.member?.ownerId ?? owner.id }, signed);
+      await assertCounts(tx, owner, signed);
       return keepWaiting(tx, owner, signed);
     });
   }
@@ -191,7 +197,7 @@ export class OwnerOrders {
     return this.#deps.prisma.$transaction(async (tx) => {
       const nowSeconds = Math.floor((await databaseNow(tx)).getTime() / 1000);
       const deadlineSeconds = BigInt(nowSeconds + (draft.validSeconds ?? orderSeconds(owner)));
-      if (outdated !== undefined) await endWaiting(tx, outdated);
+      if (outdated !== undefined) await endOutdated(tx, owner, outdated);
       const order = draft.build({ nonce, deadlineSeconds });
       const { kind, agentId, chainId, version, wallet } = draft;
       // Checks the quota first, so that no order is signed that would then be refused.
@@ -226,12 +232,27 @@ export async function assertCountsOn(
     );
 }
 
+/** The same for an order's signature. In a team's, the other members' passkeys were counted when they signed. */
+async function assertCounts(
+  tx: Db,
+  owner: OrderOwner,
+  { digest, signature }: { digest: Hex; signature: Hex },
+): Promise<void> {
+  const { member } = owner;
+  if (!member) return assertCountsOn(tx, owner, { digest, signature });
+  const own = readTeamSignature(signature)?.find(({ address }) => address === member.address);
+  if (own) {
+    const signed = { digest, signature: own.signature as Hex, isAgain: true };
+    await assertCountsOn(tx, { id: member.ownerId }, signed);
+  }
+}
+
 /** The estimated size of the order's row, its audit entries with payees' names, and the indexes. */
 const ORDER_BYTES = 8192;
 
 async function takeQuotaFor(
   tx: Db,
-  owner: OrderOwner,
+  owner: Pick<OrderOwner, "id">,
   { kind, order, signature = "" }: { kind: OrderKind; order: object; signature?: string },
   { dryRun } = { dryRun: false },
 ): Promise<void> {

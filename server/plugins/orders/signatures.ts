@@ -74,20 +74,21 @@ export class OwnerSignatures {
     signed: Signed,
   ): Promise<Checked> {
     const { signature } = signed;
-    if (owner.chainId !== TEAMS_CHAIN || !owner.member)
+    if (owner.chainId !== TEAMS_CHAIN)
       return { verdict: await this.isSigned(owner, signed), signature };
-    const whole = isTeamSignature(signature)
-      ? signature
-      : (writeTeamSignature([{ address: owner.member.address, signature }]) as Hex);
+    const { member } = owner;
+    const whole =
+      member && !isTeamSignature(signature)
+        ? (writeTeamSignature([{ address: member.address, signature }]) as Hex)
+        : signature;
     const list = await this.teams.listInForce(owner);
     const progress =
       list && (await this.teams.progress(list, { ...signed, signature: whole }, "now"));
-    if (!progress) return { verdict: "invalid", signature: whole };
-    return {
-      verdict: "valid",
-      signature: whole,
-      ...(!progress.isEnough && { missing: progress }),
-    };
+    // Only a member's request waits for others.
+    if (!list || !progress || !(member || progress.isEnough))
+      return { verdict: "invalid", signature: whole };
+    const missing = progress.isEnough ? {} : { missing: progress };
+    return { verdict: "valid", signature: whole, members: list.version, ...missing };
   }
 
   async #isSignedByWallet(

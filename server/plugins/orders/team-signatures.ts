@@ -29,6 +29,8 @@ interface TeamSignaturesDeps {
   ): Promise<Verdict>;
 }
 
+type CheckedMembers = Map<string, boolean>;
+
 const RULES: Purpose = { kind: "rules" };
 const REMEMBERED = 2_000;
 /** Nobody changes the members of a team more often; more rows are not read. */
@@ -52,8 +54,9 @@ export class TeamSignatures {
   async isSigned(team: Identity, signed: Signed, time: Time): Promise<Verdict> {
     const lists = await this.#listsOf(team);
     const counted = time === "now" ? lists?.slice(-1) : lists?.toReversed();
+    const checked: CheckedMembers = new Map();
     for (const list of counted ?? [])
-      if ((await this.progress(list, signed, time))?.isEnough) return "valid";
+      if ((await this.progress(list, signed, time, checked))?.isEnough) return "valid";
     return "invalid";
   }
 
@@ -62,6 +65,8 @@ export class TeamSignatures {
     list: MemberList | undefined,
     { hash, signature, purpose = RULES }: Signed,
     time: Time,
+    /** Of this signature: a member of many lists is checked once. */
+    checked: CheckedMembers = new Map(),
   ): Promise<Progress | undefined> {
     const parts = readTeamSignature(signature);
     if (!parts) return undefined;
@@ -69,7 +74,11 @@ export class TeamSignatures {
     for (const part of parts) {
       const member = allowed.get(part.address);
       const own = { hash, signature: part.signature as Hex };
-      if (!member || !(await this.#isSignedBy(member, own, time))) return undefined;
+      if (!member) return undefined;
+      const who = `${member.address}|${member.chainId}`;
+      const isSigned = checked.get(who) ?? (await this.#isSignedBy(member, own, time));
+      checked.set(who, isSigned);
+      if (!isSigned) return undefined;
     }
     return progressOf(list, purpose, new Set(parts.map(({ address }) => address)));
   }

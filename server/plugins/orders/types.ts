@@ -23,6 +23,8 @@ export interface Checked {
   signature: Hex;
   /** Valid, but not enough members of the team have signed. */
   missing?: Progress;
+  /** Of a team: the version of the list of members with which it was counted. */
+  members?: number;
 }
 
 /** An order as it is stored. */
@@ -56,6 +58,8 @@ export interface SignedOrder<K extends OrderKind = OrderKind> {
   signature: Hex;
   /** Set if not enough members of a team have signed yet: then it is checked, and waits. */
   missing?: Progress;
+  /** Of a team: the version of the list of members with which it was counted. */
+  members?: number;
 }
 
 /** The request of a member of a team, as any member may send it again. */
@@ -72,5 +76,5 @@ export interface OrderOwner {
   /** Set if the owner's recovery wallet signed in. */
   second?: { address: Address; chainId: number } | null;
   /** Set if a member acts for a team. */
-  member?: { address: Address; sent: () => SentRequest } | null;
+  member?: { ownerId: string; address: Address; sent: () => SentRequest } | null;
 }

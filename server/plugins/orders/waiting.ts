@@ -2,8 +2,10 @@
  * Orders of teams that wait for more signatures, with the request that needs them. Nothing here is carried out: the client of the
  * last member who signs sends the request, and then every signature is checked again.
  */
+import { isDeepStrictEqual } from "node:util";
 import { getAddress, type Address, type Hex } from "viem";
 import { newId } from "../../core/ids.ts";
+import type { PageRequest, Place } from "../../core/paging.ts";
 import {
   orderDigest,
   readOrder,
@@ -13,7 +15,6 @@ import {
   type Orders,
 } from "../../core/orders.ts";
 import {
-  newlyNamed,
   type MemberList,
   progressOf,
   purposeOf,
@@ -23,68 +24,124 @@ import {
   type Progress,
 } from "../../core/teams.ts";
 import { ApiError } from "../../errors.ts";
-import { databaseNow, jsonOf, type Db } from "../../infra/db/prisma.ts";
-import type { OrderOwner, SignedOrder } from "./types.ts";
+import {
+  databaseNow,
+  jsonOf,
+  placeOf,
+  readKeyset,
+  type Db,
+  type Prisma,
+} from "../../infra/db/prisma.ts";
+import { lockMembers } from "./team-store.ts";
+import type { OrderOwner, SentRequest, SignedOrder } from "./types.ts";
 
-/** Waiting at the same time, so that nobody fills the table. */
+/** Waiting at the same time for a team, and by one member, so that nobody fills the table. */
 export const MAX_WAITING = 100;
+export const MAX_WAITING_OF_MEMBER = 25;
+const MAX_INVITATIONS = 25;
 
-export interface WaitingRow {
-  id: string;
+export interface WaitingRow extends Place {
   teamId: string;
+  team: Address;
   /** Who sent it. */
   member: Address;
   kind: OrderKind;
+  nonce: Hex;
   chainId: number;
   form: Form;
   document: Orders[OrderKind];
   method: string;
   path: string;
+  /** Without the order and its signature. */
   body: Record<string, unknown>;
   signature: Hex;
   expiresAt: Date;
   createdAt: Date;
 }
 
-const rowOf = (stored: Awaited<ReturnType<Db["waitingOrder"]["findUniqueOrThrow"]>>) =>
-  ({ ...stored, chainId: Number(stored.chainId) }) as unknown as WaitingRow;
+const WITH_TEAM = { team: { select: { address: true } } } as const;
+const rowOf = (stored: Prisma.WaitingOrderGetPayload<{ include: typeof WITH_TEAM }>) =>
+  ({
+    ...stored,
+    ...placeOf(stored),
+    team: stored.team.address,
+    chainId: Number(stored.chainId),
+  }) as unknown as WaitingRow;
 
-export async function listWaiting(db: Db, teamId: string): Promise<WaitingRow[]> {
-  const where = { teamId, expiresAt: { gt: await databaseNow(db) } };
-  const orderBy = [{ createdAt: "desc" as const }, { id: "desc" as const }];
-  return (await db.waitingOrder.findMany({ where, orderBy, take: MAX_WAITING })).map(rowOf);
+const openAt = (now: Date) => ({ endReason: null, expiresAt: { gt: now } });
+
+export async function listWaiting(
+  db: Db,
+  teamId: string,
+  page: PageRequest,
+): Promise<WaitingRow[]> {
+  const open = { teamId, ...openAt(await databaseNow(db)) };
+  const rows = await readKeyset(page, (where, order) =>
+    db.waitingOrder.findMany({ where: { ...open, ...where }, include: WITH_TEAM, ...order }),
+  );
+  return rows.map(rowOf);
 }
 
-/** New lists of members that wait for the signature of this account: it is named in them. */
+/** The newest lists of members that name this account and wait. */
 export async function invitationsOf(db: Db, account: Address): Promise<WaitingRow[]> {
-  const where = {
-    kind: "Members",
-    expiresAt: { gt: await databaseNow(db) },
-    document: { path: ["members"], array_contains: [{ account: getAddress(account) }] },
-  };
-  const orderBy = { createdAt: "desc" as const };
-  return (await db.waitingOrder.findMany({ where, orderBy, take: MAX_WAITING })).map(rowOf);
+  const named = JSON.stringify([{ account: getAddress(account) }]);
+  // SQL: by the index of the accounts that a list names.
+  const found = await db.$queryRaw<{ id: string }[]>`
+    SELECT id FROM waiting_orders
+     WHERE kind = 'Members' AND document -> 'members' @> ${named}::jsonb AND end_reason IS NULL AND expires_at > now()
+     ORDER BY created_at DESC, id DESC LIMIT ${MAX_INVITATIONS}`;
+  const rows = await db.waitingOrder.findMany({
+    where: { id: { in: found.map(({ id }) => id) } },
+    include: WITH_TEAM,
+    orderBy: [{ createdAt: "desc" }, { id: "desc" }],
+  });
+  return rows.map(rowOf);
 }
 
 export async function findWaiting(db: Db, id: string): Promise<WaitingRow | undefined> {
-  const where = { id, expiresAt: { gt: await databaseNow(db) } };
-  const stored = await db.waitingOrder.findFirst({ where });
+  const where = { id, ...openAt(await databaseNow(db)) };
+  const stored = await db.waitingOrder.findFirst({ where, include: WITH_TEAM });
   return stored === null ? undefined : rowOf(stored);
 }
 
-/** It was carried out, or would do something else by now. */
+/** It was carried out. */
 export async function endWaiting(tx: Db, nonce: Hex): Promise<void> {
   await tx.waitingOrder.deleteMany({ where: { nonce } });
 }
 
-/** False if it has ended already. */
-export async function withdrawWaiting(tx: Db, teamId: string, id: string): Promise<boolean> {
-  return (await tx.waitingOrder.deleteMany({ where: { teamId, id } })).count === 1;
+/** Throws if it was given up: those who signed it no longer want it, and the signatures would still be valid. */
+export async function assertNotEnded(tx: Db, nonce: Hex): Promise<void> {
+  if ((await tx.waitingOrder.count({ where: { nonce, endReason: { not: null } } })) > 0)
+    throw new ApiError("order_used", {
+      detail: "This order was given up before it was carried out. Ask for a new one.",
+    });
+}
+
+/** The order that waits would do something else by now. A request that differs from the one that waits ends nothing. */
+export async function endOutdated(tx: Db, owner: OrderOwner, nonce: Hex): Promise<void> {
+  if (!owner.member) return;
+  const where = { nonce, teamId: owner.id, endReason: null };
+  const known = await tx.waitingOrder.findFirst({ where });
+  const { method, path, body } = known ?? {};
+  if (known && isDeepStrictEqual(cut(owner.member.sent()), { method, path, body }))
+    await tx.waitingOrder.updateMany({ where, data: { endReason: "outdated" } });
+}
+
+/** By the member who sent it. Others need not sign it. False if it has ended already, or is another member's. */
+export async function withdrawWaiting(
+  tx: Db,
+  { teamId, member }: { teamId: string; member: Address },
+  id: string,
+): Promise<boolean> {
+  const where = { teamId, member, id, ...openAt(await databaseNow(tx)) };
+  const { count } = await tx.waitingOrder.updateMany({ where, data: { endReason: "withdrawn" } });
+  return count === 1;
 }
 
 /** The members changed: each order is asked for again. */
 export async function endAllWaiting(tx: Db, teamId: string): Promise<void> {
-  await tx.waitingOrder.deleteMany({ where: { teamId } });
+  const where = { teamId, endReason: null };
+  await tx.waitingOrder.updateMany({ where, data: { endReason: "members" } });
 }
 
 /** Stores the request and the signature, or adds the signature if it waits already. */
@@ -96,27 +153,29 @@ export async function keepWaiting(
   const { member } = owner;
   const { missing: progress, order, kind, chainId, form, signature } = signed;
   if (!member || !progress) throw new Error("only a member of a team waits for others");
-  const { method, path, body } = member.sent();
   const nonce = order.nonce as Hex;
   const expiresAt = new Date(Number(order.deadline) * 1000);
-  // SQL: a row lock, so that two members who sign at once are both counted.
+  // SQL: a row lock, so that two members who sign at once are both counted. A change of the members takes it, too.
   await tx.$queryRaw`SELECT 1 FROM owners WHERE id = ${owner.id} FOR NO KEY UPDATE`;
-  const known = await tx.waitingOrder.findUnique({ where: { nonce } });
-  if (known) {
-    if (known.teamId !== owner.id) throw new ApiError("order_used");
+  if ((await lockMembers(tx, owner.id)) !== signed.members)
+    throw new ApiError("order_used", {
+      detail: "The members of the team changed meanwhile. Ask for a new order.",
+    });
+  await assertNotEnded(tx, nonce);
+  const stored = await tx.waitingOrder.findUnique({ where: { nonce }, include: WITH_TEAM });
+  if (stored) {
+    const known = rowOf(stored);
+    // Anybody may choose a nonce: another order with the same one adds no signature to this one.
+    if (known.teamId !== owner.id || digestOf(known) !== signed.digest)
+      throw new ApiError("order_used");
     const whole = merged(known.signature, signature);
     await tx.waitingOrder.update({ where: { nonce }, data: { signature: whole } });
     const collected = [...new Set([...signersIn(known.signature), ...signersIn(signature)])];
     return answerOf(known.id, expiresAt, { ...progress, collected });
   }
-  const waiting = await tx.waitingOrder.count({
-    where: { teamId: owner.id, expiresAt: { gt: await databaseNow(tx) } },
-  });
-  if (waiting >= MAX_WAITING)
-    throw new ApiError("conflict", {
-      detail: `${MAX_WAITING} orders of this team wait for signatures. Sign or withdraw some first.`,
-    });
+  await assertRoom(tx, { teamId: owner.id, member: member.address });
   const id = newId("wto");
+  const { method, path, body } = cut(member.sent());
   await tx.waitingOrder.create({
     data: {
       id,
@@ -129,13 +188,45 @@ export async function keepWaiting(
       document: jsonOf(order),
       method,
       path,
-      body: jsonOf(body as object),
+      body: jsonOf(body),
       signature,
       expiresAt,
       createdAt: await databaseNow(tx),
     },
   });
   return answerOf(id, expiresAt, progress);
+}
+
+async function assertRoom(tx: Db, of: { teamId: string; member: Address }): Promise<void> {
+  const open = openAt(await databaseNow(tx));
+  const ofTeam = await tx.waitingOrder.count({ where: { teamId: of.teamId, ...open } });
+  const ofMember = await tx.waitingOrder.count({ where: { ...of, ...open } });
+  if (ofTeam < MAX_WAITING && ofMember < MAX_WAITING_OF_MEMBER) return;
+  throw new ApiError("conflict", {
+    detail: `At most ${MAX_WAITING} orders of a team wait for signatures, and ${MAX_WAITING_OF_MEMBER} of one member. Sign or withdraw some first.`,
+  });
+}
+
+/** What has to be sent again. The order and the signatures are kept beside it, and nothing else of the request is. */
+function cut({ method, path, body }: SentRequest) {
+  const {
+    authorization,
+    order: _order,
+    signature: _signature,
+    ...rest
+  } = (body ?? {}) as Authorized;
+  const { order: _signed, signature: _own, ...others } = authorization ?? {};
+  return {
+    method,
+    path: path.split("?", 1)[0] ?? path,
+    body: { ...rest, ...(authorization && { authorization: others }) } as Record<string, unknown>,
+  };
+}
+
+interface Authorized {
+  authorization?: { order?: unknown; signature?: unknown };
+  order?: unknown;
+  signature?: unknown;
 }
 
 const signersIn = (signature: string): string[] =>
@@ -167,13 +258,6 @@ export function progressWith(list: MemberList, row: WaitingRow): Progress {
 export const signerAs = (list: MemberList, row: WaitingRow, account: Address) =>
   signersFor(list, purposeOf(row.kind, row.document)).find(({ address }) => address === account);
 
-/** Whether the list that waits names this account as somebody who decides, and it did not before. */
-export function isInvited(list: MemberList, row: WaitingRow, account: Address): boolean {
-  const purpose = purposeOf(row.kind, row.document);
-  if (purpose.kind !== "members") return false;
-  return newlyNamed(list, purpose.next).some(({ address }) => address === account);
-}
-
 export function digestOf({ kind, document, chainId, form }: WaitingRow): Hex {
   const order = readOrder(kind, document);
   if (!order) throw new Error("a stored order cannot be read");
@@ -191,19 +275,17 @@ export async function addSignature(
   const row = await findWaiting(tx, id);
   if (!row) return undefined;
   const signature = merged(row.signature, writeTeamSignature([by]));
-  return rowOf(await tx.waitingOrder.update({ where: { id }, data: { signature } }));
+  const data = { signature };
+  return rowOf(await tx.waitingOrder.update({ where: { id }, data, include: WITH_TEAM }));
 }
 
 /** The request to send, with the signatures so far. */
-export function requestOf({ method, path, body, signature }: WaitingRow) {
+export function requestOf({ method, path, body, document: order, signature }: WaitingRow) {
   const { authorization } = body as { authorization?: object };
-  return {
-    method,
-    path,
-    body: authorization
-      ? { ...body, authorization: { ...authorization, signature } }
-      : { ...body, signature },
-  };
+  const signed = authorization
+    ? { ...body, authorization: { ...authorization, order, signature } }
+    : { ...body, order, signature };
+  return { method, path, body: signed };
 }
 
 export const typedDataFor = ({ kind, document, chainId, form }: WaitingRow) =>

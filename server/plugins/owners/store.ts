@@ -83,7 +83,9 @@ export async function ownerSecondedBy(
   return undefined;
 }
 
-/** The teams of a person, by name. */
+const MAX_SHOWN_TEAMS = 100;
+
+/** The teams of a person: those in which it decides first, since anybody can name it as a viewer. */
 export async function teamsOf(
   db: Db,
   { address, chainId }: { address: string; chainId: number },
@@ -91,7 +93,9 @@ export async function teamsOf(
   const rows = await db.teamMember.findMany({
     where: { address, chainId: BigInt(chainId) },
     select: { role: true, team: { select: { address: true, teamName: true } } },
-    orderBy: [{ team: { teamName: "asc" } }, { teamId: "asc" }],
+    // By the alphabet: admin, approver, viewer.
+    orderBy: [{ role: "asc" }, { team: { teamName: "asc" } }, { teamId: "asc" }],
+    take: MAX_SHOWN_TEAMS,
   });
   return rows.map(({ role, team }) => ({
     owner: getAddress(team.address),

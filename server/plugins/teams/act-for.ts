@@ -20,13 +20,12 @@ export async function actFor(
   const person = owner.member ?? { ownerId: owner.id, ...pick(owner) };
   const userAgent = (request.headers["user-agent"] ?? "").slice(0, 300);
   const facts = { userAgent, ip: request.ip };
+  // Each call makes a session, which has its own limits, and may leave an audit entry.
+  await server.countFor("probe", `person:${person.ownerId}`);
   return server.prisma.$transaction(async (tx) => {
     const found = team === null ? undefined : await findTeam(tx, team, person);
     if (team !== null && !found)
       throw new ApiError("not_found", { detail: "You are not a member of this team." });
-    // Of two requests with one session, one succeeds.
-    if (!(await revokeSession(tx, person.ownerId, owner.sessionId)))
-      throw new ApiError("not_found", { detail: "This session has ended." });
     const token = createSessionToken();
     const sessionId = await insertSession(tx, {
       ownerId: person.ownerId,
@@ -36,6 +35,14 @@ export async function actFor(
       teamId: found?.id ?? null,
       expiresAt: owner.sessionExpiresAt,
     });
+    // The person's devices would go with the old session.
+    await tx.pushDevice.updateMany({
+      where: { ownerId: person.ownerId, sessionId: owner.sessionId },
+      data: { sessionId },
+    });
+    // Of two requests with one session, one succeeds.
+    if (!(await revokeSession(tx, person.ownerId, owner.sessionId)))
+      throw new ApiError("not_found", { detail: "This session has ended." });
     if (found)
       await noteAudit(tx, {
         ownerId: found.id,

@@ -18,6 +18,7 @@ import { readAddress, refuseField } from "../agents/rules.ts";
 import { assertCountsOn, SignatureNeeded, type Draft } from "../orders/orders.ts";
 import type { OwnerSignatures } from "../orders/signatures.ts";
 import { endAllWaiting } from "../orders/waiting.ts";
+import { lockMembersToChange } from "../orders/team-store.ts";
 import { ensureOwner, lockOwner, signsWith } from "../owners/store.ts";
 import type { OwnerCall } from "../passkeys/call.ts";
 import { readName } from "../passkeys/name.ts";
@@ -42,8 +43,6 @@ export async function makeTeam(
       detail:
         "A contract account cannot be an admin of a team, because its signatures cannot be checked again later. Sign in with a wallet's key or a passkey.",
     });
-  if ((await countTeamsOf(call.prisma, owner)) >= MAX_TEAMS)
-    throw new ApiError("conflict", { detail: `You are in ${MAX_TEAMS} teams already.` });
   const member: SignedMember = {
     name: readName(memberName),
     account: getAddress(owner.address),
@@ -61,6 +60,9 @@ export async function makeTeam(
   const signed = authorization && (await orders.verify(owner, "Members", authorization, chainId));
   return orders.requestingSignature(owner, () =>
     call.prisma.$transaction(async (tx) => {
+      if (!(await lockOwner(tx, owner.id))) throw new ApiError("not_found");
+      if ((await countTeamsOf(tx, owner)) >= MAX_TEAMS)
+        throw new ApiError("conflict", { detail: `You decide in ${MAX_TEAMS} teams already.` });
       if (!signed) throw new SignatureNeeded(draft, "owner_signature_required");
       const address = addressOfTeam(signed.digest);
       const id = await ensureOwner(tx, address, TEAMS_CHAIN);
@@ -87,6 +89,7 @@ export async function changeMembers(call: TeamCall, body: MembersBody): Promise<
   await orders.requestingSignature(owner, () =>
     call.prisma.$transaction(async (tx) => {
       if (!(await lockOwner(tx, owner.id))) throw new ApiError("not_found");
+      await lockMembersToChange(tx, owner.id);
       const version = (await lastVersion(tx, owner.id, "Members")) + 1;
       if (version > MAX_LISTS)
         throw new ApiError("conflict", {

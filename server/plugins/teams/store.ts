@@ -1,10 +1,10 @@
 /** The rows of teams' members. They help to find a person's teams, and decide nothing that a signature decides. */
 import type { Address } from "viem";
-import type { MemberList } from "../../core/teams.ts";
+import { TEAMS_CHAIN, type MemberList } from "../../core/teams.ts";
 import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
-import type { Db } from "../../infra/db/prisma.ts";
+import { databaseNow, type Db } from "../../infra/db/prisma.ts";
 
-/** Writes the members of the newest list. Call it under the team's lock. */
+/** Writes the members of the newest list, and ends the sessions of those who left. Call it under the team's lock. */
 export async function writeMembers(tx: Db, teamId: string, list: MemberList): Promise<void> {
   await tx.owner.update({ where: { id: teamId }, data: { teamName: list.name } });
   await tx.teamMember.deleteMany({ where: { teamId } });
@@ -17,12 +17,22 @@ export async function writeMembers(tx: Db, teamId: string, list: MemberList): Pr
       role,
     })),
   });
+  const isMember = list.members.map(({ address, chainId }) => ({
+    address,
+    chainId: BigInt(chainId),
+  }));
+  await tx.session.updateMany({
+    where: { teamId, revokedAt: null, owner: { NOT: { OR: isMember } } },
+    data: { revokedAt: await databaseNow(tx) },
+  });
 }
 
+/** Those in which this account decides, which it agreed to: anybody can name it as a viewer. */
 export const countTeamsOf = (
   db: Db,
   { address, chainId }: { address: string; chainId: number },
-): Promise<number> => db.teamMember.count({ where: { address, chainId: BigInt(chainId) } });
+): Promise<number> =>
+  db.teamMember.count({ where: { address, chainId: BigInt(chainId), role: { not: "viewer" } } });
 
 /** The team of this address in which this account is a member. */
 export async function findTeam(
@@ -38,8 +48,14 @@ export async function findTeam(
   return row === null ? undefined : { id: row.teamId, address: team };
 }
 
-/** The kind of account that an address has here: that of an owner with passkeys, or else a plain key. */
+/**
+ * The kind of account that an address has here. A plain key, unless only an account with passkeys or only a contract signed in from
+ * this address.
+ */
 export async function chainOf(db: Db, address: Address): Promise<number> {
-  const where = { address_chainId: { address, chainId: BigInt(PASSKEYS_CHAIN) } };
-  return (await db.owner.findUnique({ where, select: { id: true } })) ? PASSKEYS_CHAIN : 0;
+  const where = { address, chainId: { not: BigInt(TEAMS_CHAIN) } };
+  const owners = await db.owner.findMany({ where, select: { chainId: true } });
+  const chains = owners.map(({ chainId }) => Number(chainId));
+  if (chains.includes(PASSKEYS_CHAIN)) return PASSKEYS_CHAIN;
+  return chains.includes(0) ? 0 : (chains[0] ?? 0);
 }

@@ -4,7 +4,8 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { getAddress, type Address, type Hex } from "viem";
 import { TEAMS_CHAIN, type MemberList } from "../../core/teams.ts";
 import { ApiError } from "../../errors.ts";
-import { IdParams } from "../../schemas/common.ts";
+import { readPage, toPage } from "../../core/paging.ts";
+import { IdParams, PageQuery } from "../../schemas/common.ts";
 import { Done } from "../../schemas/owners.ts";
 import { SignWaitingBody, WaitingOrder, WaitingOrders } from "../../schemas/teams.ts";
 import { acceptEmptyJson } from "../http/index.ts";
@@ -14,7 +15,6 @@ import {
   digestOf,
   findWaiting,
   invitationsOf,
-  isInvited,
   listWaiting,
   progressWith,
   requestOf,
@@ -27,7 +27,6 @@ import {
 /** A waiting order that the caller may read, with the list of members in force. */
 interface Found {
   row: WaitingRow;
-  team: Address;
   list: MemberList;
 }
 
@@ -44,15 +43,20 @@ const waitingRoutes: FastifyPluginAsyncTypebox = async (app) => {
         tags,
         operationId: "listWaitingOrders",
         summary: "Orders of the team that wait for signatures; for your own account: invitations",
+        querystring: PageQuery,
         response: { 200: WaitingOrders },
       },
     },
-    async ({ owner }) => {
+    async ({ owner, query }) => {
+      const page = readPage(query);
       const rows = owner.member
-        ? await listWaiting(app.prisma, owner.id)
+        ? await listWaiting(app.prisma, owner.id, page)
         : await invitationsOf(app.prisma, owner.address);
-      const found = await Promise.all(rows.map(async (row) => readable(owner, row)));
-      return { items: found.flatMap((one) => (one ? [view(owner, one)] : [])) };
+      const readable = await reader(owner);
+      const found = await Promise.all(rows.map(readable));
+      const { nextCursor } = owner.member ? toPage(rows, page.limit, () => null) : END;
+      const shown = found.slice(0, owner.member ? page.limit : rows.length);
+      return { items: shown.flatMap((one) => (one ? [view(owner, one)] : [])), nextCursor };
     },
   );
 
@@ -102,40 +106,53 @@ const waitingRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "withdrawWaitingOrder",
-        summary: "Give up an order that waits; nothing was changed",
+        summary:
+          "Give up an order that you sent and that waits; its signatures cannot be used any more",
         params: IdParams,
         response: { 200: Done },
       },
     },
     async ({ owner, params }) => {
-      if (!(await withdrawWaiting(app.prisma, owner.id, params.id))) throw notFound();
+      const { row } = await find(owner, params.id);
+      const member = owner.member?.address;
+      if (member !== row.member)
+        throw new ApiError("role_not_allowed", {
+          detail:
+            "Only the member who sent it gives it up. It does nothing without your signature.",
+        });
+      if (!(await withdrawWaiting(app.prisma, { teamId: owner.id, member }, params.id)))
+        throw notFound();
       return { success: true as const };
     },
   );
 
   async function find(owner: FastifyRequest["owner"], id: string): Promise<Found> {
     const row = await findWaiting(app.prisma, id);
-    const found = row && (await readable(owner, row));
+    const found = row && (await (await reader(owner))(row));
     if (!found) throw notFound();
     return found;
   }
 
-  async function readable(
-    owner: FastifyRequest["owner"],
-    row: WaitingRow,
-  ): Promise<Found | undefined> {
-    const team = await app.prisma.owner.findUnique({
-      where: { id: row.teamId },
-      select: { address: true },
-    });
-    if (!team) return undefined;
-    const address = team.address as Address;
-    const list = await app.ownerSignatures.teams.listInForce({ address, chainId: TEAMS_CHAIN });
-    if (!list) return undefined;
-    const mayRead = owner.member
-      ? row.teamId === owner.id
-      : owner.second === null && isInvited(list, row, owner.address);
-    return mayRead ? { row, team: address, list } : undefined;
+  /** What the caller may read: orders of the team for which it acts, and for the own account those that it can sign. */
+  async function reader(owner: FastifyRequest["owner"]) {
+    // Many rows are of one team, whose list is read once.
+    const lists = new Map<Address, Promise<MemberList | undefined>>();
+    const listOf = (address: Address) => {
+      const known = lists.get(address);
+      const list =
+        known ?? app.ownerSignatures.teams.listInForce({ address, chainId: TEAMS_CHAIN });
+      lists.set(address, list);
+      return list;
+    };
+    return async (row: WaitingRow): Promise<Found | undefined> => {
+      if (owner.member && row.teamId !== owner.id) return undefined;
+      const list = await listOf(row.team);
+      if (!list) return undefined;
+      const mayRead =
+        owner.member !== null ||
+        (owner.second === null && signerAs(list, row, owner.address)?.chainId === owner.chainId);
+      return mayRead ? { row, list } : undefined;
+    };
   }
 
   async function sign(
@@ -167,13 +184,13 @@ export default waitingRoutes;
 const personOf = ({ id: ownerId, address, chainId, member }: FastifyRequest["owner"]) =>
   member ?? { ownerId, address, chainId };
 
-function view(owner: FastifyRequest["owner"], { row, team, list }: Found) {
+function view(owner: FastifyRequest["owner"], { row, list }: Found) {
   const progress = progressWith(list, row);
   const { address } = personOf(owner);
   const checksummed = (addresses: readonly string[]) => addresses.map((one) => getAddress(one));
   return {
     id: row.id,
-    team: { owner: getAddress(team), name: list.name },
+    team: { owner: getAddress(row.team), name: list.name },
     kind: row.kind,
     by: getAddress(row.member),
     order: row.document,
@@ -188,6 +205,8 @@ function view(owner: FastifyRequest["owner"], { row, team, list }: Found) {
     expiresAt: row.expiresAt.toISOString(),
   };
 }
+
+const END = { nextCursor: null };
 
 const notFound = (): ApiError =>
   new ApiError("not_found", {

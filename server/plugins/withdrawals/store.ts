@@ -15,6 +15,8 @@ export interface WithdrawalReservation {
     | "replay"
     | "running"
     | "key_reused"
+    | "members_changed"
+    | "given_up"
     | "not_found";
   paymentId: string | null;
   validBefore: bigint | null;
@@ -33,6 +35,8 @@ export interface WithdrawalRequest {
   nonce: Hex;
   deadlineSeconds: bigint;
   signature: Hex;
+  /** Of a team: the version of the list with which the signature was counted. */
+  members?: number | undefined;
   /** The signed order as stored in the audit log. */
   proof: Proof;
   validForSeconds: number;
@@ -75,6 +79,7 @@ function reserveParams({ idempotency, balance, ...request }: WithdrawalRequest) 
     nonce: request.nonce,
     deadline: request.deadlineSeconds,
     proof: request.proof,
+    members: request.members,
     signature: bytea(Buffer.from(request.signature.slice(2), "hex")),
     valid_seconds: request.validForSeconds,
     balance: balance.atomic,

@@ -89,6 +89,13 @@ interface Accepted {
 /** With the network from which to withdraw. */
 type OnNetwork = WithdrawalContext & { network: NetworkFacts };
 
+interface CheckedOrder {
+  order: Order;
+  form: Form;
+  signature: Hex;
+  members: number | undefined;
+}
+
 export class Withdrawals {
   readonly #deps: WithdrawalsDeps;
 
@@ -155,11 +162,9 @@ export class Withdrawals {
       const to = payment.counterparty ?? context.owner.address;
       paid = { paymentId, to, amountAtomic, network: this.#deps.networkOf(payment.chainId) };
     } else {
-      const { order, network, form, signature } = await this.#checkOrder(context, body);
-      const reserved = await this.#reserve(
-        { ...context, network },
-        { order, form, signature, idempotency },
-      );
+      const { network, ...checked } = await this.#checkOrder(context, body);
+      const { order } = checked;
+      const reserved = await this.#reserve({ ...context, network }, { ...checked, idempotency });
       if (reserved.kind !== "reserved")
         return call.notReserved(reserved) ?? this.execute(context, body, idempotency);
       if (context.owner.member) await this.#deps.endWaiting(order.nonce);
@@ -178,12 +183,12 @@ export class Withdrawals {
   async #checkOrder(
     context: WithdrawalContext,
     body: ExecuteWithdrawal,
-  ): Promise<{ order: Order; network: NetworkFacts; form: Form; signature: Hex }> {
+  ): Promise<CheckedOrder & { network: NetworkFacts }> {
     const { agent } = context;
     const order = readOrder(body.order);
     if (!order) throw refuseField("validation_failed", "body.order", "has a number out of range");
     const found = await this.#signedFor(context, order, body.signature as Hex);
-    const { network, form, signature, missing } = found;
+    const { network, form, signature, members, missing } = found;
     const home = await this.#deps.homeOf(context.owner);
     assertMayTake(context.owner, order.to, { home, isByPasskey: isPasskeySignature(signature) });
     const hash = orderHash(order, network.chainId, form);
@@ -209,10 +214,11 @@ export class Withdrawals {
     });
     if (missing) {
       const { chainId } = network;
+      const { network: _network, ...rest } = found;
       const signed = { kind: "Withdraw" as const, order: orderOnWire(order), digest: hash };
-      throw await this.#deps.wait(context.owner, { ...signed, chainId, form, signature, missing });
+      throw await this.#deps.wait(context.owner, { ...rest, ...signed, chainId });
     }
-    return { order, network, form, signature };
+    return { order, network, form, signature, members };
   }
 
   /** Finds the network of the order by its signature: the signed domain contains the chain id. */
@@ -262,7 +268,7 @@ export class Withdrawals {
 
   async #reserve(
     context: OnNetwork,
-    args: { order: Order; form: Form; signature: Hex; idempotency: IdempotencyRef | undefined },
+    args: CheckedOrder & { idempotency: IdempotencyRef | undefined },
   ): Promise<({ kind: "reserved" } & Reserved) | KeyInUse> {
     const { agent, network } = context;
     const { order } = args;
@@ -281,6 +287,7 @@ export class Withdrawals {
       nonce: order.nonce,
       deadlineSeconds: order.deadlineSeconds,
       signature: args.signature,
+      members: args.members,
       proof: orderProof(order, network.chainId, {
         ...signerOf(context.owner),
         signature: args.signature,
@@ -313,6 +320,14 @@ export class Withdrawals {
           availableAt: gasAvailableAt === null ? null : new Date(gasAvailableAt),
         });
       }
+      case "members_changed":
+        throw orderNotSigned(
+          "The members of the team changed meanwhile. Nothing was paid: ask for the withdrawal again.",
+        );
+      case "given_up":
+        throw new ApiError("withdrawal_replayed", {
+          detail: "This withdrawal was given up before it was carried out. Ask for it again.",
+        });
       case "clock_apart":
         throw clocksApart(this.#deps.log, { agentId: agent.id, chainId: network.chainId });
       case "insufficient":

@@ -13,7 +13,7 @@ export const teamQuery = queryOptions({
 export const waitingQuery = queryOptions({
   queryKey: keys.waiting,
   queryFn: async ({ signal }) =>
-    (await api.get<{ items: WaitingOrder[] }>("/api/waiting-orders", { signal })).items,
+    (await api.get<{ items: WaitingOrder[] }>("/api/waiting-orders?limit=100", { signal })).items,
   refetchInterval: 30_000,
 });
 
