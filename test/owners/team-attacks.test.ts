@@ -327,7 +327,7 @@ t.test("who is told that an order waits, and by what", async (t) => {
   const { id } = waiting.body;
   await enter(bob, null);
   const [event] = await notified(bob, id);
-  t.match(event, { type: "order.waiting", path: `/waiting-orders?order=${id}`, readAt: null });
+  t.match(event, { type: "order.waiting", path: `/waiting?order=${id}`, readAt: null });
   t.equal((await sign(bob, id)).status, 200, "he signs it there, as himself");
   await enter(bob, team);
   await enter(cleo, null);
