@@ -2,6 +2,7 @@
 // from the moment the request to add it is answered; only the owner's signature ends that.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { databaseNow } from "../../server/infra/db/prisma.ts";
 import { callApi, spendAs } from "../helpers/call.ts";
 import {
   asOwner,
@@ -131,6 +132,19 @@ t.test("the recovery wallet only adds; an order is for one entry, once", async (
   t.equal((await remove(owner, { payee: PAYEE, authorization })).statusCode, 200);
   await deny(owner, { payee: PAYEE });
   t.equal(codeOf(await remove(owner, { payee: PAYEE, authorization })), "order_used");
+  const unsent = await signOrder(
+    owner.account,
+    (await remove(owner, { payee: PAYEE })).json<object>(),
+  );
+  const requestedSeconds = Math.floor((await databaseNow(app.prisma)).getTime() / 1000);
+  t.equal((await allowAgain(owner, { payee: PAYEE })).statusCode, 200);
+  await until(async () => (await databaseNow(app.prisma)).getTime() / 1000 >= requestedSeconds + 1);
+  await deny(owner, { payee: PAYEE });
+  const late = await remove(owner, { payee: PAYEE, authorization: unsent });
+  t.equal(codeOf(late), "policy_changed", "it was signed for the entry before");
+  const anew = await signOrder(owner.account, late.json<object>());
+  t.equal((await remove(owner, { payee: PAYEE, authorization: anew })).statusCode, 200);
+  await deny(owner, { payee: PAYEE });
 
   // With its agents, the new owner gets what the former one never pays.
   const moved = await asOwner(

@@ -417,12 +417,12 @@ t.test("the CSV export contains the evidence, and ledger equals chain", async (t
   });
   t.equal(answer.statusCode, 200, answer.body);
   const [header = "", ...lines] = answer.body.trim().split("\r\n");
-  t.match(header, /,evidence,evidenceWhy,receiptSigner,channel,ceiling,charged$/);
-  t.ok(lines.some((line) => line.endsWith(`,verified,,${payee.address},,,`)));
+  t.match(header, /,evidence,evidenceWhy,receiptSigner,channel,ceiling,charged,task$/);
+  t.ok(lines.some((line) => line.endsWith(`,verified,,${payee.address},,,,`)));
   const why = "The receipt: Its payer is not the same as in the payment.";
-  t.ok(lines.some((line) => line.endsWith(`,not verified,${why},${payee.address},,,`)));
+  t.ok(lines.some((line) => line.endsWith(`,not verified,${why},${payee.address},,,,`)));
   t.ok(
-    lines.some((line) => line.endsWith(",,,,,,")),
+    lines.some((line) => line.endsWith(",,,,,,,")),
     "most have none",
   );
   await assertLedgerIsChain(t, made);

@@ -72,6 +72,8 @@ export async function allowPayeeAgain(
         agentId: "",
         chainId,
         version: null,
+        // An order that was signed and never sent does not remove an entry that was added again since.
+        since: denied.createdAt,
         build: ({ nonce, deadlineSeconds }): AllowPayeeAgainOrder => ({
           owner: getAddress(owner.address),
           payee: shownDenied(entry),

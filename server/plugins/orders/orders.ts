@@ -41,12 +41,16 @@ export interface Draft<K extends OrderKind = OrderKind> {
   version: number | null;
   /** How long the order is valid; by default `orderSeconds`. */
   validSeconds?: number;
+  /** When what it is about came to be: an order that was requested before is about something else. */
+  since?: Date;
   build(single: { nonce: Hex; deadlineSeconds: bigint }): Orders[K];
   /** The wallet of an agent that is to be created. */
   wallet?: PreparedWallet;
 }
 
 export type { OrderOwner, SignedOrder } from "./types.ts";
+
+const secondOf = (time: Date): number => Math.floor(time.getTime() / 1000);
 
 /** How long an order may take to be signed. */
 export const orderSeconds = ({ chainId }: { chainId: number }): number =>
@@ -144,6 +148,8 @@ export class OwnerOrders {
     const { kind, chainId } = draft;
     if (wanted === undefined || orderDigest(kind, wanted, chainId, signed.form) !== signed.digest)
       throw new SignatureNeeded(draft, "policy_changed", nonce);
+    if (draft.since && Number(deadlineSeconds) - validSeconds < secondOf(draft.since))
+      throw new SignatureNeeded(draft, "policy_changed", nonce);
     const members = signed.members === undefined ? undefined : await lockMembers(tx, owner.id);
     if (members !== signed.members) throw new SignatureNeeded(draft, "policy_changed", nonce);
     await assertNotEnded(tx, nonce);
@@ -195,7 +201,7 @@ export class OwnerOrders {
   ): Promise<ApiError> {
     const nonce: Hex = `0x${randomBytes(32).toString("hex")}`;
     return this.#deps.prisma.$transaction(async (tx) => {
-      const nowSeconds = Math.floor((await databaseNow(tx)).getTime() / 1000);
+      const nowSeconds = secondOf(await databaseNow(tx));
       const deadlineSeconds = BigInt(nowSeconds + (draft.validSeconds ?? orderSeconds(owner)));
       if (outdated !== undefined) await endOutdated(tx, owner, outdated);
       const order = draft.build({ nonce, deadlineSeconds });
