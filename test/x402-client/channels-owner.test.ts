@@ -97,7 +97,7 @@ t.test("an owner's view of payment channels", async (t) => {
       headers: { ...owner.headers, accept: "text/csv" },
     });
     const lines = csv.body.trim().split("\r\n");
-    t.match(lines[0], /,channel,ceiling,charged$/);
+    t.match(lines[0], /,channel,ceiling,charged,task$/);
     t.match(
       lines.find((line) => line.includes(String(first?.["id"]))),
       `,${String(id)},0.001,0.0007`,
