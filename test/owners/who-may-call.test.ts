@@ -359,9 +359,10 @@ async function makeSubjects(
   const merchantKeyId = newId("mky");
   const budgetId = newId("bud");
   // An agent names its tasks itself.
-  await database.pool.query("INSERT INTO tasks (agent_id, id, ceiling) VALUES ($1, $1, 1)", [
-    agent.id,
-  ]);
+  await database.pool.query(
+    "INSERT INTO tasks (agent_id, id, ceiling) VALUES ($1, $1, 1) ON CONFLICT DO NOTHING",
+    [agent.id],
+  );
   if (url.startsWith("/api/budgets/"))
     await database.pool.query(
       "INSERT INTO budgets (id, owner_id, name, daily_limit) SELECT $1, id, 'a', 1 FROM owners WHERE address = $2",

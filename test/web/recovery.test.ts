@@ -80,7 +80,7 @@ t.test("the recovery wallet", async (t) => {
 
     await own.setViewportSize({ width: 360, height: 740 });
     await own.getByLabel("Daily limit").fill("50");
-    await own.getByText("so the owner's wallet must sign them").waitFor();
+    await own.getByText("so the owner must sign them").waitFor();
     await picture(own, "recovery-phone-rules");
     await own.setViewportSize({ width: 1280, height: 720 });
     for (const hidden of ["Sign and save changes", "Paste many"])
@@ -161,7 +161,7 @@ t.test("the recovery wallet", async (t) => {
     t.same(faults, []);
 
     const shown = page.getByRole("region", { name: "Everything is stopped" });
-    await shown.getByText("The wallet 0x").waitFor();
+    await shown.getByText("The account 0x").waitFor();
     t.equal(await page.getByRole("button", { name: "Stop everything" }).count(), 0);
     await picture(page, "stopped", true);
     await changeOrder(page, "**/owner/resume", { owner: second.address });
