@@ -10,6 +10,7 @@ import type {
   PaymentRequired,
   PaymentRequirements,
   SettleResponse,
+  VerifyResponse,
 } from "@x402/core/types";
 import { RepeatAccess, resourceKeyOf, type VerifyMessage } from "./again.ts";
 import {
@@ -249,10 +250,8 @@ export class Cashier {
       return refuse(charge.reason, withState(required.accepts, terms, charge));
     }
     if (this.#isMaximum(terms)) return this.#meter.begin(payment, () => beforeSettle("metered"));
-    if (this.#deps.whenUnknown === "deliver") {
-      const refusal = await this.#verify(payment);
-      if (refusal) return refused(refusal, version);
-    }
+    const refusal = await this.#verifyInAdvance(payment);
+    if (refusal) return refused(refusal, version);
     await beforeSettle("inAdvance");
     return this.#settlePayment(payment, terms.amount);
   }
@@ -349,23 +348,17 @@ export class Cashier {
   }
 
   /** Undefined where the payment is valid. */
-  async #verify({
-    payload,
-    terms,
-    required,
-  }: PresentedPayment): Promise<SettleResponse | undefined> {
-    try {
-      const { isValid, invalidReason, invalidMessage, payer } = await this.#server.verifyPayment(
-        payloadForFacilitator(payload, required),
-        terms,
-        required.extensions,
-      );
-      if (isValid) return undefined;
-      const reason = invalidReason ?? "invalid_payload";
-      return notSettled(terms, reason, invalidMessage ?? reason, payer);
-    } catch (error) {
-      throw asFault(error, 503, "The facilitator cannot be reached to verify the payment.");
-    }
+  #verify({ payload, terms, required }: PresentedPayment): Promise<SettleResponse | undefined> {
+    const sent = payloadForFacilitator(payload, required);
+    return refusalBy(terms, () => this.#server.verifyPayment(sent, terms, required.extensions));
+  }
+
+  /** What is settled in advance is verified only if it may be delivered unpaid. The library skips that for this flow. */
+  async #verifyInAdvance(payment: PresentedPayment): Promise<SettleResponse | undefined> {
+    if (this.#deps.whenUnknown !== "deliver") return undefined;
+    const { payload, terms, required } = payment;
+    const sent = payloadForFacilitator(payload, required);
+    return refusalBy(terms, () => this.#deps.facilitator.verify(sent, terms));
   }
 
   /** `amount` is in atomic units: the fixed price, or the amount used of a maximum. */
@@ -440,6 +433,20 @@ export class Cashier {
       if (refusal) return refusal;
       throw asFault(error, 502, UNKNOWN_OUTCOME);
     }
+  }
+}
+
+async function refusalBy(
+  terms: PaymentRequirements,
+  verify: () => Promise<VerifyResponse>,
+): Promise<SettleResponse | undefined> {
+  try {
+    const { isValid, invalidReason, invalidMessage, payer } = await verify();
+    if (isValid) return undefined;
+    const reason = invalidReason ?? "invalid_payload";
+    return notSettled(terms, reason, invalidMessage ?? reason, payer);
+  } catch (error) {
+    throw asFault(error, 503, "The facilitator cannot be reached to verify the payment.");
   }
 }
 
