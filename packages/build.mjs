@@ -86,6 +86,7 @@ async function library(
     for (const [nth, entry] of entries.entries())
       await build({
         ...COMMON,
+        minifySyntax: true,
         .../** @type {import("esbuild").BuildOptions} */ (format),
         absWorkingDir: folder,
         entryPoints: [`src/${entry}.ts`],

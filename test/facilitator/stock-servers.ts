@@ -3,7 +3,7 @@ import { randomUUID } from "node:crypto";
 import { createServer } from "node:http";
 import type { AddressInfo, Server } from "node:net";
 import { serve } from "@hono/node-server";
-import { HTTPFacilitatorClient } from "@x402/core/server";
+import { HTTPFacilitatorClient, type FacilitatorClient } from "@x402/core/server";
 import { ExactEvmScheme } from "@x402/evm/exact/server";
 import { UptoEvmScheme } from "@x402/evm/upto/server";
 import {
@@ -23,7 +23,9 @@ interface PaidApi {
   served(): number;
 }
 interface PaidApiOptions {
-  facilitatorUrl: string;
+  facilitatorUrl?: string;
+  /** Replaces the client of the published packages. */
+  facilitator?: FacilitatorClient;
   facilitatorKey?: string;
   /** Sends a new `Idempotency-Key` with each request to the facilitator. */
   namesRequests?: boolean;
@@ -35,6 +37,8 @@ interface PaidApiOptions {
   rails?: boolean;
   /** Adds a second route with the same terms as `/paid`. */
   alsoAt?: string;
+  /** Runs before the paid work. */
+  atWork?: () => Promise<void>;
 }
 
 const AMOUNT = "12345";
@@ -97,12 +101,13 @@ function routes(options: PaidApiOptions) {
   };
 }
 
-function facilitatorOf(options: PaidApiOptions): HTTPFacilitatorClient {
+function facilitatorOf(options: PaidApiOptions): FacilitatorClient {
   const { facilitatorUrl, facilitatorKey, namesRequests } = options;
+  if (options.facilitator) return options.facilitator;
   const headers: Record<string, string> =
     facilitatorKey === undefined ? {} : { authorization: `Bearer ${facilitatorKey}` };
   return new HTTPFacilitatorClient({
-    url: facilitatorUrl,
+    ...(facilitatorUrl !== undefined && { url: facilitatorUrl }),
     createAuthHeaders: async () => {
       const settle = namesRequests ? { ...headers, "idempotency-key": randomUUID() } : headers;
       return { verify: headers, settle, supported: headers };
@@ -131,7 +136,8 @@ export async function expressApi(t: Test, options: PaidApiOptions): Promise<Paid
     .register(options.network, new ExactEvmScheme())
     .register(options.network, new UptoEvmScheme());
   app.use(forExpress.paymentMiddleware(routes(options), resourceServer));
-  app.get(["/paid", options.alsoAt ?? "/paid"], (_request, response) => {
+  app.get(["/paid", options.alsoAt ?? "/paid"], async (_request, response) => {
+    await options.atWork?.();
     served += 1;
     response.json({ secret: 42 });
   });
@@ -154,7 +160,8 @@ export async function honoApi(t: Test, options: PaidApiOptions): Promise<PaidApi
     .register(options.network, new ExactEvmScheme())
     .register(options.network, new UptoEvmScheme());
   app.use(forHono.paymentMiddleware(routes(options), resourceServer));
-  app.get("/paid", (context) => {
+  app.get("/paid", async (context) => {
+    await options.atWork?.();
     served += 1;
     return context.json({ secret: 42 });
   });

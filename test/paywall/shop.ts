@@ -1,7 +1,6 @@
 // A merchant's app with every kind of price, and stock clients that can pay each of them.
 import { x402Client, x402HTTPClient } from "@x402/core/client";
 import { decodePaymentResponseHeader } from "@x402/core/http";
-import type { FacilitatorClient } from "@x402/core/server";
 import { toClientEvmSigner } from "@x402/evm";
 import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { UptoEvmScheme } from "@x402/evm/upto/client";
@@ -25,7 +24,7 @@ export const newAccount = (): PrivateKeyAccount => privateKeyToAccount(generateP
 export async function openShop(
   t: Pick<Test, "teardown">,
   chain: TestChain,
-  facilitator: FacilitatorClient | string,
+  facilitator: PaywallOptions["facilitator"],
   addRoutes: (app: FastifyInstance) => void,
   options: Partial<PaywallOptions> = {},
   server: FastifyServerOptions = {},

@@ -23,6 +23,7 @@ export class FacilitatorFault extends Error {
 
 /** Errors that already have an HTTP status (Purser's own `ApiError`) pass through unchanged. */
 export function asFault(error: unknown, statusCode: 502 | 503, message: string): Error {
+  if (error instanceof FacilitatorFault) return error;
   if (error instanceof Error && typeof (error as { status?: unknown }).status === "number")
     return error;
   return new FacilitatorFault(statusCode, message, { cause: error });

@@ -4,18 +4,14 @@
  * A fixed price is settled before anything is served. With a maximum, the amount used is settled after the
  * work and before its response is sent. The facilitator guarantees that one payment gets one response.
  */
-import {
-  HTTPFacilitatorClient,
-  type FacilitatorClient,
-  x402ResourceServer,
-} from "@x402/core/server";
+import type { FacilitatorClient, x402ResourceServer } from "@x402/core/server";
 import type {
   PaymentPayload,
   PaymentRequired,
   PaymentRequirements,
   SettleResponse,
+  VerifyResponse,
 } from "@x402/core/types";
-import { bazaarResourceServerExtension } from "@x402/extensions/bazaar";
 import { RepeatAccess, resourceKeyOf, type VerifyMessage } from "./again.ts";
 import {
   asFault,
@@ -37,10 +33,14 @@ import { ChannelFacilitator } from "./channel-facilitator.ts";
 import { channelScheme, channelSettings, type ChannelOptions } from "./channel-settings.ts";
 import { ChannelCharges, type NotCovered } from "./channels.ts";
 import { payloadForFacilitator, discovery, sponsoringFor } from "./extensions.ts";
+import { isOneClient, type FacilitatorEntry } from "./facilitator-call.ts";
+import { FailoverFacilitatorClient, type FailoverOptions } from "./failover.ts";
+import type { FacilitatorHealth } from "./facilitator-endpoint.ts";
 import { Meter, type Metered } from "./meter.ts";
 import { MppCharges, type MppOptions } from "./mpp.ts";
 import { findAmong, PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
-import { facilitatorOf, readProof, UsdcScheme } from "./protocol.ts";
+import { facilitatorOf, readProof } from "./protocol.ts";
+import { ResourceServer } from "./resource-server.ts";
 import { ReceiptIssuer, type ReceiptOptions } from "./receipts.ts";
 import type { PaymentKind } from "./payment.ts";
 import { priceOf, type PaidRequest, type PaidResource, type PresentedPayment } from "./resource.ts";
@@ -68,16 +68,25 @@ interface CashierDeps {
   mpp?: MppOptions | undefined;
   /** Payment channels (`batch-settlement`), for prices with `channel`. Off without it. */
   channels?: ChannelOptions | undefined;
+  /**
+   * Where no facilitator and no chain says whether a payment was settled: `withhold` (default) sends nothing and asks the
+   * payer to send the same payment again; `deliver` sends the response once, and you may lose its price. With `deliver`
+   * each payment is verified before it is settled.
+   */
+  whenUnknown?: "withhold" | "deliver" | undefined;
   /** Reports faults beside a payment that do not affect it. */
   onFault?: (error: unknown, what: string) => void;
 }
 
-export interface CashierOptions extends Omit<CashierDeps, "facilitator" | "networks" | "schemes"> {
+export interface CashierOptions
+  extends
+    Omit<CashierDeps, "facilitator" | "networks" | "schemes">,
+    Pick<FailoverOptions, "rpcUrls"> {
   /**
-   * Who verifies and settles: a URL, or a client of the protocol's library (with credentials, or in this
-   * process).
+   * Who verifies and settles: a URL, a URL with a key, or a client of the protocol's library (with credentials, or in this
+   * process). A list, in order of preference, keeps on selling when one of them fails.
    */
-  facilitator: string | FacilitatorClient;
+  facilitator: FacilitatorEntry | readonly FacilitatorEntry[];
   /** CAIP-2 ids, or complete network descriptions; browsers pay on the first one. */
   networks: readonly (string | PaymentNetwork)[];
   /**
@@ -87,13 +96,19 @@ export interface CashierOptions extends Omit<CashierDeps, "facilitator" | "netwo
 }
 
 /** For use without a Fastify app; the Fastify plugin creates its cashier with this too. */
-export function cashier({ facilitator, networks, schemes, ...options }: CashierOptions): Cashier {
+export function cashier(given: CashierOptions): Cashier {
+  const { facilitator, rpcUrls, networks, schemes, ...options } = given;
+  const { store, onFault } = options;
   return new Cashier({
     ...options,
-    facilitator:
-      typeof facilitator === "string"
-        ? new HTTPFacilitatorClient({ url: facilitator })
-        : facilitator,
+    facilitator: isOneClient(facilitator)
+      ? facilitator
+      : new FailoverFacilitatorClient({
+          facilitators: [facilitator].flat(),
+          rpcUrls,
+          store,
+          onFault,
+        }),
     networks: networks.map(networkFacts),
     schemes: schemes ?? [EXACT_EIP3009, UPTO],
   });
@@ -108,7 +123,7 @@ export function networkFacts(network: string | PaymentNetwork): PaymentNetwork {
 const MAX_TIMEOUT_SECONDS = 120;
 
 export class Cashier {
-  readonly #server: x402ResourceServer;
+  readonly #resourceServer: ResourceServer;
   readonly #deps: CashierDeps;
   readonly #meter: Meter;
   readonly #issuer: ReceiptIssuer | undefined;
@@ -117,20 +132,15 @@ export class Cashier {
   readonly #channels: ChannelCharges | undefined;
   /** Claims what was charged to channels. The Fastify plugin starts and closes it. */
   readonly claims: ChannelClaims | undefined;
-  #ready: Promise<void> | undefined;
 
   constructor(deps: CashierDeps) {
     const { store, receipts, networks, onFault = () => undefined } = deps;
     const settings = deps.channels && channelSettings(deps.channels);
     const schemes = settings ? [channelScheme(settings), ...deps.schemes] : deps.schemes;
     this.#deps = { ...deps, schemes };
-    this.#server = new x402ResourceServer(deps.facilitator);
-    for (const name of new Set(schemes.map((scheme) => scheme.name))) {
-      const sameName = schemes.filter((scheme) => scheme.name === name);
-      const scheme = new UsdcScheme(name, sameName, networks);
-      for (const network of networks) this.#server.register(network.id, scheme);
-    }
-    this.#server.registerExtension(bazaarResourceServerExtension);
+    this.#resourceServer = new ResourceServer(this.#deps);
+    if (deps.whenUnknown === "deliver" && !this.#resourceServer.failover)
+      throw new Error("whenUnknown needs `facilitator` to be a URL or a list");
     this.#meter = new Meter(store ?? new OneProcessStore(), {
       verify: (payment) => this.#verify(payment),
       settle: (payment, amount) => this.#settlePayment(payment, amount),
@@ -156,11 +166,16 @@ export class Cashier {
 
   /** Reads what the facilitator supports; after a failure the next request tries again. */
   ready(): Promise<void> {
-    this.#ready ??= this.#server.initialize().catch((error: unknown) => {
-      this.#ready = undefined;
-      throw asFault(error, 503, "The facilitator's supported payments cannot be read.");
-    });
-    return this.#ready;
+    return this.#resourceServer.ready();
+  }
+
+  get #server(): x402ResourceServer {
+    return this.#resourceServer.current;
+  }
+
+  /** How each facilitator of a list works; undefined for a client of your own. */
+  health(): FacilitatorHealth[] | undefined {
+    return this.#resourceServer.failover?.health();
   }
 
   /** The terms of a resource, without the parts that are signed or valid for one request only. */
@@ -235,6 +250,8 @@ export class Cashier {
       return refuse(charge.reason, withState(required.accepts, terms, charge));
     }
     if (this.#isMaximum(terms)) return this.#meter.begin(payment, () => beforeSettle("metered"));
+    const refusal = await this.#verifyInAdvance(payment);
+    if (refusal) return refused(refusal, version);
     await beforeSettle("inAdvance");
     return this.#settlePayment(payment, terms.amount);
   }
@@ -331,23 +348,17 @@ export class Cashier {
   }
 
   /** Undefined where the payment is valid. */
-  async #verify({
-    payload,
-    terms,
-    required,
-  }: PresentedPayment): Promise<SettleResponse | undefined> {
-    try {
-      const { isValid, invalidReason, invalidMessage, payer } = await this.#server.verifyPayment(
-        payloadForFacilitator(payload, required),
-        terms,
-        required.extensions,
-      );
-      if (isValid) return undefined;
-      const reason = invalidReason ?? "invalid_payload";
-      return notSettled(terms, reason, invalidMessage ?? reason, payer);
-    } catch (error) {
-      throw asFault(error, 503, "The facilitator cannot be reached to verify the payment.");
-    }
+  #verify({ payload, terms, required }: PresentedPayment): Promise<SettleResponse | undefined> {
+    const sent = payloadForFacilitator(payload, required);
+    return refusalBy(terms, () => this.#server.verifyPayment(sent, terms, required.extensions));
+  }
+
+  /** What is settled in advance is verified only if it may be delivered unpaid. The library skips that for this flow. */
+  async #verifyInAdvance(payment: PresentedPayment): Promise<SettleResponse | undefined> {
+    if (this.#deps.whenUnknown !== "deliver") return undefined;
+    const { payload, terms, required } = payment;
+    const sent = payloadForFacilitator(payload, required);
+    return refusalBy(terms, () => this.#deps.facilitator.verify(sent, terms));
   }
 
   /** `amount` is in atomic units: the fixed price, or the amount used of a maximum. */
@@ -355,6 +366,11 @@ export class Cashier {
     const { terms, version, request } = payment;
     const response = await this.#settle(payment, { ...terms, amount });
     if (!response.success) {
+      if (await this.#deliversUnknown(payment, response)) {
+        const settled = this.#settled(response, amount, payment);
+        // A receipt would confirm a payment that may not exist.
+        return { ...settled, delivered: async () => settledPayment(response, version) };
+      }
       const answer = refused(response, version);
       // An MPP challenge is valid for one credential, so a refusal comes with a new challenge.
       const renewed =
@@ -365,6 +381,16 @@ export class Cashier {
     }
     await this.#remember(payment, response.payer);
     return this.#settled(response, response.amount ?? amount, payment);
+  }
+
+  async #deliversUnknown(
+    { payload, terms }: PresentedPayment,
+    { errorReason }: SettleResponse,
+  ): Promise<boolean> {
+    const { failover } = this.#resourceServer;
+    const isUnknown = errorReason === "settlement_pending";
+    if (this.#deps.whenUnknown !== "deliver" || !isUnknown || !failover) return false;
+    return failover.claim(payload, terms);
   }
 
   async #remember(
@@ -407,6 +433,20 @@ export class Cashier {
       if (refusal) return refusal;
       throw asFault(error, 502, UNKNOWN_OUTCOME);
     }
+  }
+}
+
+async function refusalBy(
+  terms: PaymentRequirements,
+  verify: () => Promise<VerifyResponse>,
+): Promise<SettleResponse | undefined> {
+  try {
+    const { isValid, invalidReason, invalidMessage, payer } = await verify();
+    if (isValid) return undefined;
+    const reason = invalidReason ?? "invalid_payload";
+    return notSettled(terms, reason, invalidMessage ?? reason, payer);
+  } catch (error) {
+    throw asFault(error, 503, "The facilitator cannot be reached to verify the payment.");
   }
 }
 

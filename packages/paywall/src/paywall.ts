@@ -41,6 +41,8 @@ export interface PaywallOptions extends Omit<CashierOptions, "onFault"> {
   walletRpcUrl?: (network: PaymentNetwork) => string;
   /** The path of a script that announces one more wallet to the pay page (EIP-6963), such as a test wallet. */
   walletScript?: string | undefined;
+  /** A path that reports how each facilitator works: 200, or 503 where none does. Off without it. */
+  healthPath?: string | undefined;
 }
 
 declare module "fastify" {
@@ -77,6 +79,9 @@ export {
 export type { ChannelOptions, ReceiverAuthorizer } from "./channel-settings.ts";
 export { Cashier, cashier, type CashierOptions, type Charge } from "./cashier.ts";
 export type { MppOptions } from "./mpp.ts";
+export type { FacilitatorEntry } from "./facilitator-call.ts";
+export type { FacilitatorHealth } from "./facilitator-endpoint.ts";
+export { FailoverFacilitatorClient, type FailoverOptions } from "./failover.ts";
 export { PAYMENT_NETWORKS, type PaymentNetwork } from "./networks.ts";
 export { Payment, type PaymentKind } from "./payment.ts";
 export type { ReceiptOptions } from "./receipts.ts";
@@ -85,7 +90,14 @@ export { EXACT_EIP3009, EXACT_PERMIT2, type PaywallScheme, UPTO } from "./scheme
 export { type MeteredCharge, OneProcessStore, type PaywallStore } from "./store.ts";
 
 async function registerPaywall(app: FastifyInstance, options: PaywallOptions): Promise<void> {
-  const { publicUrl, assetsPath = "/paywall", walletRpcUrl, walletScript, ...known } = options;
+  const {
+    publicUrl,
+    assetsPath = "/paywall",
+    walletRpcUrl,
+    walletScript,
+    healthPath,
+    ...known
+  } = options;
   const networks = options.networks.map(networkFacts);
   const { store, channels, schemes = [EXACT_EIP3009, UPTO] } = options;
   const onFault = (err: unknown, what: string) => app.log.error({ err }, what);
@@ -102,6 +114,15 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
   }
   app.decorateRequest("payment", undefined);
   serveAssets(app, assetsPath);
+  if (healthPath !== undefined)
+    app.get(healthPath, ASSET_ROUTE, async (_request, reply) => {
+      const facilitators = charges.health() ?? [];
+      const isWorking = facilitators.some(({ state }) => state !== "skipped");
+      return reply
+        .code(isWorking ? 200 : 503)
+        .header("cache-control", "no-store")
+        .send({ isWorking, facilitators });
+    });
   const serving = new Serving(onFault);
 
   const takePayment: preHandlerAsyncHookHandler = async (request, reply) => {
