@@ -35,7 +35,11 @@ async function first(t: Test) {
   return { url: `${url}/api/x402`, kill };
 }
 
-type Lose = (request: IncomingMessage, forward: () => Promise<string>) => Promise<string | "cut">;
+/** Undefined cuts the connection. */
+type Lose = (
+  request: IncomingMessage,
+  forward: () => Promise<string>,
+) => Promise<string | undefined>;
 
 /** Passes requests on, except where `lose` cuts the connection or answers something else. */
 async function losing(t: Test, target: string, lose: Lose) {
@@ -49,14 +53,17 @@ async function losing(t: Test, target: string, lose: Lose) {
       return (await fetch(`${target}${request.url}`, init)).text();
     };
     const answer = await lose(request, forward);
-    if (answer === "cut") request.socket.destroy();
+    if (answer === undefined) request.socket.destroy();
     else response.setHeader("content-type", "application/json").end(answer);
   };
   const server = createServer((request, response) => {
     pass(request, response).catch(() => request.socket.destroy());
   }).listen(0, "127.0.0.1");
   await once(server, "listening");
-  t.teardown(() => void (server.close(), server.closeAllConnections()));
+  t.teardown(() => {
+    server.close();
+    server.closeAllConnections();
+  });
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 }
 
@@ -107,7 +114,7 @@ t.test(
       const answer = await forward();
       if (!settles(request)) return answer;
       await doomed.kill();
-      return "cut";
+      return undefined;
     });
     const payTo = newAccount().address;
     const account = newAccount();
@@ -127,7 +134,7 @@ t.test(
 t.test("our paywall, and a first facilitator that does not answer", async (t) => {
   const running = await first(t);
   const CASES: { name: string; lose: Lose; told: string }[] = [
-    { name: "cut before settling", told: "unknown", lose: async () => "cut" },
+    { name: "cut before settling", told: "unknown", lose: async () => undefined },
     { name: "malformed before settling", told: "unknown", lose: async () => "{}" },
     {
       name: "settled, always malformed",
@@ -137,7 +144,7 @@ t.test("our paywall, and a first facilitator that does not answer", async (t) =>
     {
       name: "settled, always cut",
       told: "paid",
-      lose: async (_request, forward) => (await forward(), "cut"),
+      lose: async (_request, forward) => (await forward(), undefined),
     },
   ];
   for (const { name, lose, told } of CASES)
@@ -188,7 +195,7 @@ t.test(
       const answer = await forward();
       if (!settles(request) || lost > 0) return answer;
       lost += 1;
-      return "cut";
+      return undefined;
     });
     const shop = await openShop(t, chain, url, (app) =>
       app.get("/joke", { config: { paywall: { price: "0.01" } } }, async () => ({ joke: 1 })),
@@ -207,7 +214,7 @@ t.test(
   "a seller that delivers what is unknown does it once, and only for a valid payment",
   async (t) => {
     const url = await losing(t, second, async (request, forward) =>
-      settles(request) ? "cut" : forward(),
+      settles(request) ? undefined : forward(),
     );
     const shop = await openShop(
       t,

@@ -92,7 +92,7 @@ interface Behaviour {
   verify?: Fault | undefined;
   settle?: Fault | undefined;
   /** After its first failure: works again, or refuses every connection. */
-  then?: "works" | "isDead";
+  after?: "works" | "isDead";
   /** The reason for a payment that was used. */
   usedReason?: string;
 }
@@ -111,7 +111,7 @@ function facilitator(world: World, behaviour: Behaviour = {}): Simulated {
     const fault = simulated.behaviour[operation];
     if (!fault) return;
     simulated.behaviour = { ...simulated.behaviour, [operation]: undefined };
-    if (simulated.behaviour.then === "isDead") isDead = true;
+    if (simulated.behaviour.after === "isDead") isDead = true;
     if (fault.work === "before") work();
     if (fault.work === "later") world.later.push(work);
     throw ERRORS[fault.error](operation);
@@ -210,20 +210,20 @@ t.test("each fault of the first and of the second facilitator", async (t) => {
   for (const scheme of ["exact", "permit2", "upto"] as const)
     for (const operation of ["verify", "settle"] as const)
       for (const fault of FAULTS)
-        for (const then of ["works", "isDead"] as const)
+        for (const after of ["works", "isDead"] as const)
           for (const second of SECONDS)
             for (const hasNode of scheme === "exact" ? [true, false] : [false]) {
               world = new World();
               const client = new FailoverFacilitatorClient({
                 facilitators: [
-                  facilitator(world, { [operation]: fault, then }),
+                  facilitator(world, { [operation]: fault, after }),
                   facilitator(world, second),
                 ],
                 rpcUrls: hasNode ? { [NETWORK]: RPC_URL } : {},
               });
               await client.getSupported();
               const proof = payment(scheme);
-              const name = JSON.stringify({ scheme, operation, fault, then, second, hasNode });
+              const name = JSON.stringify({ scheme, operation, fault, after, second, hasNode });
               let delivered = 0;
               for (let turn = 0; turn < 4; turn += 1) {
                 const { told, transaction } = await buy(client, proof, terms(scheme));
@@ -312,7 +312,7 @@ t.test("an authorization that expired unused is unpaid, and a new one may be sen
   showChain(t, () => world);
   const client = new FailoverFacilitatorClient({
     facilitators: [
-      facilitator(world, { settle: { error: "slow", work: "never" }, then: "isDead" }),
+      facilitator(world, { settle: { error: "slow", work: "never" }, after: "isDead" }),
     ],
     rpcUrls: { [NETWORK]: RPC_URL },
   });
@@ -392,12 +392,11 @@ t.test("a facilitator that fails is skipped, and tried again by one payment", as
   await new Promise(setImmediate);
   t.match(client.health(), [{ state: "recovering" }, { state: "healthy" }]);
   let answer: (() => void) | undefined;
-  const verifyNow = first.verify;
-  first.verify = async (...sent) => {
+  first.verify = async () => {
     await new Promise<void>((resolve) => {
       answer = resolve;
     });
-    return verifyNow(...sent);
+    return { isValid: true };
   };
   const trial = verify();
   await new Promise(setImmediate);
@@ -432,7 +431,7 @@ t.test(
     const all = [other, one, several];
     t.same(candidatesFor(all, signed, upto), [one, several]);
     t.same(candidatesFor(all, payment("exact"), terms("exact")), all);
-    t.same(candidatesFor(all, { ...signed, x402Version: 1 } as never, upto), []);
+    t.same(candidatesFor(all, { ...signed, x402Version: 1 }, upto), []);
 
     const world = new World();
     const first = facilitator(world, { verify: { error: "lost", work: "never" } });
