@@ -102,7 +102,7 @@ t.test(
     const within = await requestApproval(t, agent, { ...body, amount: "1" }, "within");
     t.equal((await approve(within.approvalId)).statusCode, 200);
     t.equal((await spend(agent, { ...body, amount: "1" }, "within")).statusCode, 200);
-    const task = await app.inject({ url: "/api/agents/tasks/job", headers: agent.headers });
+    const task = await app.inject({ url: "/api/tasks/job", headers: agent.headers });
     t.match(task.json(), { spent: "1", left: "0" }, "it counts");
   },
 );

@@ -129,8 +129,8 @@ t.test("a task is a ceiling of the agent's own, which no other call passes", asy
     status: 403,
     body: { code: "task_not_found" },
   });
-  t.match(await call("/api/agents/tasks/report-1", undefined, other.headers), { status: 404 });
-  t.match(await call("/api/agents/tasks/report-1/close", {}, other.headers), { status: 404 });
+  t.match(await call("/api/tasks/report-1", undefined, other.headers), { status: 404 });
+  t.match(await call("/api/tasks/report-1/close", {}, other.headers), { status: 404 });
 
   const keyed = { ...agent.headers, "idempotency-key": "same-1" };
   t.match(await pay("0.1", "report-1", keyed), { status: 200, body: { task: "report-1" } });
@@ -152,13 +152,13 @@ t.test("a task is a ceiling of the agent's own, which no other call passes", asy
       },
     },
   });
-  t.match(await call("/api/agents/tasks/report-1"), {
+  t.match(await call("/api/tasks/report-1"), {
     body: { spent: "0.7", reserved: "0", left: "0.3", payments: 2 },
   });
-  t.match(await call("/api/agents/tasks/report-1/close", {}), {
+  t.match(await call("/api/tasks/report-1/close", {}), {
     body: { state: "closed", spent: "0.7" },
   });
-  t.match(await call("/api/agents/tasks/report-1/close", {}), { status: 200 }, "closed once");
+  t.match(await call("/api/tasks/report-1/close", {}), { status: 200 }, "closed once");
   t.match(await pay("0.1", "report-1"), { status: 403, body: { code: "task_ended" } });
   t.match(await call("/api/agents/tasks", terms), { status: 200, body: { state: "closed" } });
   t.match(await call("/api/agents/tasks?state=open"), { body: { items: [{ id: "report-2" }] } });

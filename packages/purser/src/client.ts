@@ -344,7 +344,7 @@ function queryText(query: Record<string, string | number | undefined>): string {
   return search.size === 0 ? "" : `?${search.toString()}`;
 }
 
-const taskPath = (id: string): string => `/api/agents/tasks/${encodeURIComponent(id)}`;
+const taskPath = (id: string): string => `/api/tasks/${encodeURIComponent(id)}`;
 
 const needsApproval = (answer: object): answer is ApprovalRequired =>
   (answer as { status?: unknown }).status === "approval_required";

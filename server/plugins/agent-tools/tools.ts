@@ -201,7 +201,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     openWorld: false,
     toCall: ({ id }) => ({
       method: "POST",
-      url: `/api/agents/tasks/${encodeURIComponent(String(id))}/close`,
+      url: `/api/tasks/${encodeURIComponent(String(id))}/close`,
       payload: {},
     }),
   },
@@ -217,7 +217,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
       method: "GET",
       url:
         typeof id === "string"
-          ? `/api/agents/tasks/${encodeURIComponent(id)}`
+          ? `/api/tasks/${encodeURIComponent(id)}`
           : `/api/agents/tasks${queryText({ state: "open", ...(cursor === undefined ? {} : { cursor }) })}`,
     }),
   },

@@ -137,7 +137,7 @@ curl -s ${baseUrl}/api/agents/tasks -H "Authorization: Bearer $AGENT_API_KEY" \\
 \`\`\`
 
 - Add \`"task":"report-1"\` to fetches, quotes and payments: together they cost at most the ceiling. Your owner's limits stay.
-- \`GET /api/agents/tasks/report-1\` shows \`spent\`, \`reserved\` and \`left\`; \`POST /api/agents/tasks/report-1/close\` ends it. Optional: \`expiresAt\`, \`name\`.
+- \`GET /api/tasks/report-1\` shows \`spent\`, \`reserved\` and \`left\`; \`POST /api/tasks/report-1/close\` ends it. Optional: \`expiresAt\`, \`name\`.
 - Opening it again with the same terms changes nothing; other terms are refused (\`task_exists\`).
 
 ## Rules

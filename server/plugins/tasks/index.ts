@@ -96,7 +96,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   );
 
   app.get(
-    "/api/agents/tasks/:id",
+    "/api/tasks/:id",
     {
       config: { auth: "agent" },
       schema: {
@@ -111,7 +111,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   );
 
   app.post(
-    "/api/agents/tasks/:id/close",
+    "/api/tasks/:id/close",
     {
       config: { auth: "agent", limit: "task" },
       schema: {

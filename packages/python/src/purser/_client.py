@@ -342,7 +342,7 @@ def _given(**members: Any) -> Dict[str, Any]:
 
 
 def _task_path(task_id: str) -> str:
-    return f"/api/agents/tasks/{urllib.parse.quote(task_id, safe='')}"
+    return f"/api/tasks/{urllib.parse.quote(task_id, safe='')}"
 
 
 def _query(**members: Any) -> str:
