@@ -133,21 +133,21 @@ t.test(
 
 t.test("our paywall, and a first facilitator that does not answer", async (t) => {
   const running = await first(t);
-  const CASES: { name: string; lose: Lose; told: string }[] = [
-    { name: "cut before settling", told: "unknown", lose: async () => undefined },
-    { name: "malformed before settling", told: "unknown", lose: async () => "{}" },
+  const CASES: { name: string; lose: Lose; outcome: string }[] = [
+    { name: "cut before settling", outcome: "unknown", lose: async () => undefined },
+    { name: "malformed before settling", outcome: "unknown", lose: async () => "{}" },
     {
       name: "settled, always malformed",
-      told: "paid",
+      outcome: "paid",
       lose: async (_request, forward) => (await forward(), "<html>"),
     },
     {
       name: "settled, always cut",
-      told: "paid",
+      outcome: "paid",
       lose: async (_request, forward) => (await forward(), undefined),
     },
   ];
-  for (const { name, lose, told } of CASES)
+  for (const { name, lose, outcome } of CASES)
     await t.test(name, async (t) => {
       const url = await losing(t, running.url, async (request, forward) =>
         settles(request) ? lose(request, forward) : forward(),
@@ -169,7 +169,7 @@ t.test("our paywall, and a first facilitator that does not answer", async (t) =>
       const headers = await proofOf(stockPayer(chain, account), `${shop.origin}/joke`);
       const answer = await fetch(`${shop.origin}/joke`, { headers });
       const receipt = decodePaymentResponseHeader(answer.headers.get("payment-response") ?? "");
-      if (told === "paid") {
+      if (outcome === "paid") {
         t.match([answer.status, receipt.success], [200, true]);
       } else {
         t.match([answer.status, receipt.errorReason], [402, "settlement_pending"]);

@@ -173,17 +173,17 @@ async function buy(
   client: FacilitatorClient,
   payload: PaymentPayload,
   required: PaymentRequirements,
-): Promise<{ told: Told; transaction?: string }> {
+): Promise<{ outcome: Told; transaction?: string }> {
   try {
     const { isValid } = await client.verify(payload, required);
-    if (!isValid) return { told: "unpaid" };
+    if (!isValid) return { outcome: "unpaid" };
     const { success, errorReason, transaction } = await client.settle(payload, required);
-    if (success) return { told: "paid", transaction };
-    if (errorReason === "settlement_pending") return { told: "unknown" };
-    return { told: errorReason === "duplicate_settlement" ? "used" : "unpaid" };
+    if (success) return { outcome: "paid", transaction };
+    if (errorReason === "settlement_pending") return { outcome: "unknown" };
+    return { outcome: errorReason === "duplicate_settlement" ? "used" : "unpaid" };
   } catch (error) {
     if ((error as { statusCode?: number }).statusCode !== 503) throw error;
-    return { told: "unavailable" };
+    return { outcome: "unavailable" };
   }
 }
 
@@ -226,16 +226,16 @@ t.test("each fault of the first and of the second facilitator", async (t) => {
               const name = JSON.stringify({ scheme, operation, fault, after, second, hasNode });
               let delivered = 0;
               for (let turn = 0; turn < 4; turn += 1) {
-                const { told, transaction } = await buy(client, proof, terms(scheme));
+                const { outcome, transaction } = await buy(client, proof, terms(scheme));
                 const isMoved = world.used.has(nonceOf(proof));
-                if (told === "paid") {
+                if (outcome === "paid") {
                   delivered += 1;
                   if (world.used.get(nonceOf(proof)) !== transaction)
                     t.fail(`said to be paid without its transaction: ${name}`);
                 }
-                if (told === "unavailable" && isMoved) t.fail(`called not taken: ${name}`);
+                if (outcome === "unavailable" && isMoved) t.fail(`called not taken: ${name}`);
                 // Once delivered, the payment is used up, and a repeat is refused.
-                if (told === "unpaid" && isMoved && delivered === 0)
+                if (outcome === "unpaid" && isMoved && delivered === 0)
                   t.fail(`called unpaid, turn ${turn}: ${name}`);
                 world.passTime();
               }
@@ -300,6 +300,12 @@ t.test("after a time-out nobody else gets the payment until the payer repeats it
   t.match(open.errorMessage, /Do not pay again/);
   t.same([first.calls, second.calls], [["settle", "settle"], []]);
   t.match(await client.verify(proof, terms("exact")), { isValid: true });
+  const forged = { ...proof, payload: { ...proof.payload, signature: "0x01" } };
+  t.match(await client.settle(forged, terms("exact")), {
+    success: false,
+    errorReason: "duplicate_settlement",
+  });
+  t.same([first.calls.length, second.calls], [2, []], "nothing was sent for it");
   t.match(await client.settle(proof, terms("exact")), { success: true });
   t.same([first.calls.length, second.calls], [3, ["settle"]]);
   t.match(await client.settle({ ...proof }, { ...terms("exact"), amount: "2" }), {

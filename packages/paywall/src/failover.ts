@@ -4,6 +4,7 @@
  * unknown until a facilitator or the chain says what happened. docs/decisions/0042-two-facilitators.md has every case.
  */
 import { randomUUID } from "node:crypto";
+import { isDeepStrictEqual } from "node:util";
 import type { FacilitatorClient } from "@x402/core/server";
 import type {
   PaymentPayload,
@@ -34,7 +35,7 @@ export interface FailoverOptions {
    * in the memory of this process.
    */
   store?: Pick<PaywallStore, "useNonce"> | undefined;
-  /** Reports faults that the payer is not told of. */
+  /** Reports faults that no answer to the payer mentions. */
   onFault?: ((error: unknown, what: string) => void) | undefined;
   /** For each call, in milliseconds. Default: 5,000 for a verification, 30,000 for a settlement. */
   timeoutMs?: { verify?: number; settle?: number } | undefined;
@@ -114,7 +115,11 @@ export class FailoverFacilitatorClient implements FacilitatorClient {
     const payment = signedTransferIn(payload, requirements);
     const attempt = payment && this.#unknown.get(payment.key);
     // It may be settled already, and a verification would call it used: only a settlement says what happened.
-    if (attempt && isSameSale(attempt.requirements, requirements, "anyAmount"))
+    if (
+      attempt &&
+      isSamePayment(attempt, payload) &&
+      isSameSale(attempt.requirements, requirements, "anyAmount")
+    )
       return { isValid: true, payer: attempt.payment.from };
     let last: unknown;
     for await (const endpoint of this.#inTurn(payload, requirements)) {
@@ -143,7 +148,8 @@ export class FailoverFacilitatorClient implements FacilitatorClient {
     if (!payment) return this.#settleAtOne(payload, requirements);
     const { key, from } = payment;
     const known = this.#unknown.get(key);
-    const isOther = known && !isSameSale(known.requirements, requirements);
+    const isOther =
+      known && !(isSamePayment(known, payload) && isSameSale(known.requirements, requirements));
     if (isOther || this.#busy.has(key)) {
       const why = isOther ? "was used for a different request" : "is in use by another request";
       return notSettled(requirements, "duplicate_settlement", `This payment ${why}.`, from);
@@ -316,6 +322,10 @@ export class FailoverFacilitatorClient implements FacilitatorClient {
       }
   }
 }
+
+/** A nonce is public once it is used: only who repeats the whole signed payment is served for it. */
+const isSamePayment = ({ payload }: Attempt, other: PaymentPayload): boolean =>
+  isDeepStrictEqual(payload.payload, other.payload);
 
 const EXPIRED = "invalid_exact_evm_payload_authorization_valid_before";
 

@@ -119,7 +119,7 @@ export interface Progress {
   collected: string[];
   /** How many signatures are needed in all. */
   needed: number;
-  /** Those without whom it never is enough. */
+  /** Those who must sign, whichever others do. */
   missing: string[];
 }
 

@@ -33,12 +33,12 @@ import {
   type LockedAgent,
   type OwnerCall,
 } from "./change.ts";
+import { refuseField } from "../../core/refuse-field.ts";
 import {
   namesIn,
   onlyChanges,
   readAllowlist,
   readChange,
-  refuseField,
   rulesInForce,
   rulesOnWire,
 } from "./rules.ts";

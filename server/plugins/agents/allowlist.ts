@@ -3,13 +3,13 @@ import { ApiError } from "../../errors.ts";
 import { payeeKey, type Payee } from "../../core/rules.ts";
 import { type AddAllowlistBody, type AllowlistInput, MAX_ALLOWLIST } from "../../schemas/agents.ts";
 import { changeAgent, payeeFacts, type LockedAgent, type OwnerCall } from "./change.ts";
+import { refuseField } from "../../core/refuse-field.ts";
 import {
   payeeOnWire,
   readAddress,
   readAllowlist,
   readPayeeTerms,
   readSite,
-  refuseField,
   rulesInForce,
 } from "./rules.ts";
 import {

@@ -12,7 +12,8 @@ import type { ApiKeyInfo } from "../../schemas/agents.ts";
 import { newId } from "../../core/ids.ts";
 import { createApiKey } from "../auth/api-keys.ts";
 import { changeAgent, type LockedAgent, type OwnerCall } from "./change.ts";
-import { readLabel, readTime, refuseField } from "./rules.ts";
+import { refuseField } from "../../core/refuse-field.ts";
+import { readLabel, readTime } from "./rules.ts";
 
 interface IssuedKey {
   row: ApiKeyRow;

@@ -28,7 +28,7 @@ import { listAudit } from "../audit/store.ts";
 import { signsWith } from "../owners/store.ts";
 import { listAgents, ownAgent } from "./store.ts";
 import { ownerCall } from "./change.ts";
-import { refuseField } from "./rules.ts";
+import { refuseField } from "../../core/refuse-field.ts";
 import { viewKey } from "./keys.ts";
 import { viewEntry } from "./view.ts";
 

@@ -22,8 +22,6 @@ import { ApiError } from "../../errors.ts";
 import type { AllowlistInput, PayeeInput, UpdateAgentBody } from "../../schemas/agents.ts";
 import type { AgentChange, AgentRow } from "./store.ts";
 
-export { refuseField };
-
 function readName(text: string): string {
   const name = text.trim();
   if (name === "") throw refuseField("validation_failed", "body.name", "must not be blank");

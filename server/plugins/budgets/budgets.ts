@@ -20,7 +20,7 @@ import type {
   NewBudgetBody,
 } from "../../schemas/budgets.ts";
 import { useOrderOrRequest, withinQuota, type OwnerCall } from "../agents/change.ts";
-import { refuseField } from "../agents/rules.ts";
+import { refuseField } from "../../core/refuse-field.ts";
 import { agentNotFound } from "../agents/store.ts";
 import { noteAudit, type AuditAction } from "../audit/store.ts";
 import { actorOf } from "../auth/index.ts";

@@ -13,7 +13,8 @@ import {
 } from "../../schemas/denied-payees.ts";
 import { useOrderOrRequest, type OwnerCall } from "../agents/change.ts";
 import { findDenied, removeDenied, type DeniedRow } from "../agents/denied-store.ts";
-import { readAddress, readLabel, readSite, refuseField } from "../agents/rules.ts";
+import { refuseField } from "../../core/refuse-field.ts";
+import { readAddress, readLabel, readSite } from "../agents/rules.ts";
 import { noteAudit } from "../audit/store.ts";
 import { actorOf } from "../auth/index.ts";
 import type { Draft } from "../orders/orders.ts";

@@ -13,7 +13,7 @@ import { tokenDomainOf, type NetworkFacts } from "../../core/networks.ts";
 import type { Refund, RefundOrder, RefundRequest } from "../../schemas/merchants.ts";
 import type { PaymentResult } from "../facilitator/verify.ts";
 import { TOKEN_SCHEME, TRANSFER_TYPES } from "../../schemes/index.ts";
-import { refuseField } from "../agents/rules.ts";
+import { refuseField } from "../../core/refuse-field.ts";
 import { orderNotSigned } from "../orders/orders.ts";
 import type { Settlement } from "../settlement/types.ts";
 import { isTaken, takenBy, type PaidRow, type Payee, type RefundRow } from "./store.ts";

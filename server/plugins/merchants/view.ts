@@ -12,7 +12,7 @@ import type {
 } from "../../schemas/merchants.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
 import { REASONS } from "../../schemes/scheme.ts";
-import { refuseField } from "../agents/rules.ts";
+import { refuseField } from "../../core/refuse-field.ts";
 import { csvCell, readTime } from "../payments/history.ts";
 import { MOST_REFUNDS } from "./refund-store.ts";
 import { presentRefund } from "./refunds.ts";

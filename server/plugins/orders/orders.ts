@@ -52,6 +52,9 @@ export type { OrderOwner, SignedOrder } from "./types.ts";
 
 const secondOf = (time: Date): number => Math.floor(time.getTime() / 1000);
 
+export const spanOf = (seconds: number): string =>
+  seconds < 86_400 ? `${seconds / 60} minutes` : `${seconds / 86_400} days`;
+
 /** How long an order may take to be signed. */
 export const orderSeconds = ({ chainId }: { chainId: number }): number =>
   chainId === TEAMS_CHAIN ? TEAM_ORDER_SECONDS : MAX_ORDER_SECONDS;
@@ -142,7 +145,7 @@ export class OwnerOrders {
     if (deadlineSeconds * 1000n > nowMs + validSeconds * 1000)
       throw notAnOrder(
         "body.authorization.order.deadline",
-        `is more than ${validSeconds / 60} minutes away`,
+        `is more than ${spanOf(validSeconds)} away`,
       );
     const wanted = readOrder(draft.kind, draft.build({ nonce, deadlineSeconds }));
     const { kind, chainId } = draft;

@@ -5,7 +5,7 @@ import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
 import type { PasskeysOrder } from "../../core/orders.ts";
 import { ApiError } from "../../errors.ts";
 import type { NewPasskeyBody, SignPasskeysBody } from "../../schemas/passkeys.ts";
-import { refuseField } from "../agents/rules.ts";
+import { refuseField } from "../../core/refuse-field.ts";
 import { revokePasskeySessions } from "../auth/sessions.ts";
 import { SignatureNeeded, type Draft } from "../orders/orders.ts";
 import { freshNonce } from "../owners/sign-in.ts";

@@ -1,4 +1,5 @@
-import { readLabel, refuseField } from "../agents/rules.ts";
+import { refuseField } from "../../core/refuse-field.ts";
+import { readLabel } from "../agents/rules.ts";
 
 /** A passkey's name, which is in the orders that list it. */
 export function readName(text: string): string {

@@ -18,7 +18,7 @@ import {
 } from "../../schemas/payments.ts";
 import { OwnerPaymentFilters } from "../../schemas/spending.ts";
 import { ownAgent } from "../agents/store.ts";
-import { refuseField } from "../agents/rules.ts";
+import { refuseField } from "../../core/refuse-field.ts";
 import { shortPayment, shortSelf } from "./detail.ts";
 import { approvalRequestOf } from "./reserve.ts";
 import { readSpend } from "./spend.ts";

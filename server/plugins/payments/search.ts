@@ -13,7 +13,7 @@ import {
   type PrismaClient,
 } from "../../infra/db/prisma.ts";
 import type { OwnerPaymentFilters } from "../../schemas/spending.ts";
-import { refuseField } from "../agents/rules.ts";
+import { refuseField } from "../../core/refuse-field.ts";
 import { readTime } from "./history.ts";
 import { findPayments, type PaymentRow } from "./store.ts";
 

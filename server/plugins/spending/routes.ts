@@ -11,7 +11,7 @@ import {
   Spending,
   SpendingQuery,
 } from "../../schemas/spending.ts";
-import { refuseField } from "../agents/rules.ts";
+import { refuseField } from "../../core/refuse-field.ts";
 import { readTime } from "../payments/history.ts";
 import { agentsOf, withinTime } from "../payments/search.ts";
 import { beancountOf } from "./beancount.ts";

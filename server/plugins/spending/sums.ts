@@ -8,7 +8,7 @@ import { formatAtomic } from "../../core/money.ts";
 import { DEFAULT_PAGE_SIZE } from "../../core/paging.ts";
 import { atomicOf, decimalOf, hoursBefore, Prisma, type Db } from "../../infra/db/prisma.ts";
 import type { Spending, SpendingGroup, SpendingQuery } from "../../schemas/spending.ts";
-import { refuseField } from "../agents/rules.ts";
+import { refuseField } from "../../core/refuse-field.ts";
 import { readTime } from "../payments/history.ts";
 import { conditionsOf, readWanted, SITE, type Wanted } from "../payments/search.ts";
 

@@ -4,7 +4,7 @@ import { formatAtomic, parsePayable } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
 import { databaseNow, type PrismaClient } from "../../infra/db/prisma.ts";
 import type { NewTaskBody, Task } from "../../schemas/tasks.ts";
-import { refuseField } from "../agents/rules.ts";
+import { refuseField } from "../../core/refuse-field.ts";
 import { remainingOf } from "../guardrails/rules.ts";
 import { countOpenTasks, findTask, insertTask, type TaskRow } from "./store.ts";
 

@@ -14,7 +14,8 @@ import {
 } from "../../core/teams.ts";
 import { ApiError } from "../../errors.ts";
 import type { MembersBody, NewTeamBody } from "../../schemas/teams.ts";
-import { readAddress, refuseField } from "../agents/rules.ts";
+import { refuseField } from "../../core/refuse-field.ts";
+import { readAddress } from "../agents/rules.ts";
 import { assertCountsOn, SignatureNeeded, type Draft } from "../orders/orders.ts";
 import type { OwnerSignatures } from "../orders/signatures.ts";
 import { endAllWaiting } from "../orders/waiting.ts";

@@ -1,4 +1,4 @@
-/** Orders that wait for signatures: members of the team read and sign them, and so do people whom a new list of members names. */
+/** Orders that wait for signatures. Members of the team read and sign them; so do people that a new list of members names. */
 import type { FastifyRequest } from "fastify";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { getAddress, type Address, type Hex } from "viem";

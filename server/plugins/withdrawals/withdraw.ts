@@ -14,7 +14,7 @@ import { newId } from "../../core/ids.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
 import type { ChannelMoney } from "../agents/channel-money.ts";
-import { refuseField } from "../agents/rules.ts";
+import { refuseField } from "../../core/refuse-field.ts";
 import { clocksApart, keyInUse } from "../guardrails/decide.ts";
 import type { IdempotencyRef, KeyInUse } from "../guardrails/types.ts";
 import { notKept, type Answer, type Calls } from "../payments/idempotency.ts";
@@ -41,7 +41,7 @@ import {
   type Order,
   type Taker,
 } from "./order.ts";
-import { orderNotSigned, orderSeconds, type SignedOrder } from "../orders/orders.ts";
+import { orderNotSigned, orderSeconds, spanOf, type SignedOrder } from "../orders/orders.ts";
 import type { Checked } from "../orders/signatures.ts";
 import { hasNoWallet } from "../../core/teams.ts";
 
@@ -204,7 +204,7 @@ export class Withdrawals {
       throw refuseField(
         "validation_failed",
         "body.order.deadline",
-        `is more than ${seconds / 60} minutes away`,
+        `is more than ${spanOf(seconds)} away`,
       );
     if (order.amountAtomic === 0n)
       throw refuseField("invalid_amount", "body.order.amount", "must be greater than zero");

@@ -12,7 +12,7 @@ import { IdParams } from "../../schemas/common.ts";
 import { SiteLookup, SiteLookupBody } from "../../schemas/x402-fetch.ts";
 import { ownAgent } from "../agents/store.ts";
 import { entriesOf } from "../agents/payees-store.ts";
-import { refuseField } from "../agents/rules.ts";
+import { refuseField } from "../../core/refuse-field.ts";
 import { LONGEST } from "../listings/listing-text.ts";
 import type { ProbeOptions } from "./ask.ts";
 
