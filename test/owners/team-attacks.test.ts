@@ -212,7 +212,7 @@ t.test("at most so many wait, of one member and of all", async (t) => {
   const add = (count: number, member: string) =>
     pool.query(
       `INSERT INTO waiting_orders (id, team_id, member, kind, nonce, chain_id, form, document, method, path, body, signature, expires_at)
-       SELECT 'wto_' || $2 || n, o.id, $2, 'Resume', '0x' || lpad(to_hex(n), 64, $3), 1, 'readable', '{}', 'POST', '/', '{}', '0x00',
+       SELECT 'wto_' || $2 || n, o.id, $2, 'Resume', '0x' || $3 || lpad(to_hex(n), 63, '0'), 1, 'readable', '{}', 'POST', '/', '{}', '0x00',
               now() + interval '1 hour'
          FROM owners o, generate_series(1, $1::int) n WHERE o.address = $4`,
       [count, member, member.slice(-1), team.toLowerCase()],
