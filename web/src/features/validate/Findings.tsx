@@ -39,7 +39,8 @@ const Row = ({ finding }: { finding: Finding }): ReactNode => (
       <code className={styles.where}>{finding.where}</code>
     </div>
     <p>{finding.message}</p>
-    {finding.thirdParty && (
+    {/* The verdict above names the status. */}
+    {finding.thirdParty && finding.where !== "status" && (
       <Text size="sm" c="dimmed">
         The API says: <q>{finding.thirdParty.found}</q>
       </Text>
