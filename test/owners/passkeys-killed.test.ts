@@ -7,8 +7,11 @@ import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import type { Pool } from "../../server/infra/db/pool.ts";
 import { testApp } from "../helpers/app.ts";
 import { callApi } from "../helpers/call.ts";
+import { gateAt } from "../helpers/gate.ts";
 import { createAgent, signOrder, type SignedInOwner } from "../helpers/owner.ts";
+import { startReplica } from "../spending/replica.helper.ts";
 import {
+  passkeyOptions,
   signUpWithPasskey,
   testPasskey,
   tryOffer,
@@ -217,4 +220,55 @@ t.test("a payout address, while there is money", async (t) => {
     },
   });
   t.match(await payout(), { address: first, next: { address: second } });
+});
+
+/** Sends the request to a process of its own, which is killed while the database waits in the middle of its transaction. */
+async function killedAt(
+  t: Test,
+  table: string,
+  [method, path, body]: ["POST" | "PUT", string, object],
+  headers: Record<string, string> = { "content-type": "application/json" },
+): Promise<void> {
+  const doomed = await startReplica(t, service, { PUBLIC_URL: config.publicUrl });
+  const gate = await gateAt(t, database.pool, { on: `AFTER INSERT OR UPDATE ON ${table}` });
+  const { origin } = new URL(config.publicUrl);
+  const request = fetch(`${doomed.url}${path}`, {
+    method,
+    headers: { ...headers, origin },
+    body: JSON.stringify(body),
+  }).then(
+    ({ status }) => status,
+    () => "cut",
+  );
+  await gate.reached();
+  doomed.child.kill("SIGKILL");
+  t.equal(await request, "cut");
+  await gate.open();
+}
+
+t.test("a process that is killed", async (t) => {
+  await t.test("in a sign-up", async (t) => {
+    const passkey = passkeyHere();
+    const { nonce, challenge } = await passkeyOptions(
+      service,
+      "/api/auth/passkey/register-options",
+    );
+    const credential = passkey.create(challenge);
+    const body = { nonce, name: "Laptop", credential };
+    await killedAt(t, "sessions", ["POST", "/api/auth/passkey/register", body]);
+    t.equal(await rowsOf(passkey), "0 0 0 0");
+    t.equal((await trySignUp(service, passkey)).statusCode, 200);
+  });
+  await t.test("in a change of the payout address", async (t) => {
+    const owner = await signUpWithPasskey(service);
+    const url = "/api/payout";
+    const asked = await callApi(app, owner, "PUT", url, { address: wallet() });
+    const { order } = asked.json<{ order: { payout: string } }>();
+    const authorization = await signOrder(owner.account, asked.json());
+    const body = { address: order.payout, authorization };
+    await killedAt(t, "owner_orders", ["PUT", url, body], owner.headers);
+    t.match((await callApi(app, owner, "GET", url)).json(), { address: null });
+    t.equal((await callApi(app, owner, "PUT", url, body)).statusCode, 200, "the same order");
+    t.match((await callApi(app, owner, "GET", url)).json(), { address: order.payout });
+  });
 });
