@@ -65,9 +65,8 @@ export function datedChangelog(text, version, day) {
 export function assertLater(from, to) {
   if (!/^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)$/.test(to))
     throw new Error(`${to} is not a version such as 1.2.3`);
-  const [a, b] = [from, to].map((one) => one.split(".").map(Number));
-  const first = a.findIndex((part, index) => part !== b[index]);
-  if (first < 0 || a[first] > b[first]) throw new Error(`${to} is not after ${from}`);
+  if (from.localeCompare(to, "en", { numeric: true }) >= 0)
+    throw new Error(`${to} is not after ${from}`);
 }
 
 /** @param {string} root */
@@ -209,7 +208,10 @@ function sourceOf(root) {
   return status === 0 ? stdout.trim().replace(/\.git$/, "") : "purser";
 }
 
-/** An in-toto statement with SLSA's predicate: what was built, from what, by what. It is not signed. */
+/**
+ * An in-toto statement with SLSA's predicate: what was built, from what, by what. It is not signed.
+ * @param {{ source: string, subject: object[], version: string, commit: string, builtAt: string, lock: string }} of
+ */
 function provenanceOf({ source, subject, version, commit, builtAt, lock }) {
   return {
     _type: "https://in-toto.io/Statement/v1",
@@ -243,6 +245,8 @@ function cloneOf() {
   commands(CHECKOUT).git("clone", "--quiet", "--no-hardlinks", CHECKOUT, root);
   const { git } = commands(root);
   for (const key of ["name", "email"]) git("config", `user.${key}`, "release");
+  // .gitignore names folders, and these are links.
+  writeFileSync(join(root, ".git", "info", "exclude"), "node_modules\n");
   for (const place of ["", "web", "docs", "packages/purser", "packages/paywall"]) {
     const packages = join(CHECKOUT, place, "node_modules");
     if (existsSync(packages)) symlinkSync(packages, join(root, place, "node_modules"));

@@ -13,6 +13,7 @@ import { checkDatabase, UnfitDatabase } from "./infra/db/settings.ts";
 import { ConfigError, keysWithoutEffect, loadConfig, type Config } from "./config.ts";
 import { STARTUP_QUIET_MS } from "./infra/after-startup.ts";
 import { hideConfigured, loggerOptions } from "./infra/telemetry.ts";
+import { BUILD, VERSION } from "./infra/version.ts";
 import { sendToPrimary, type ToWorker } from "./infra/worker-channel.ts";
 import { assertPortFree } from "./local/free-port.ts";
 import { StartError } from "./local/start-error.ts";
@@ -257,6 +258,7 @@ function banner(config: Config): string {
     "",
     `  Purser runs at ${config.publicUrl}`,
     "",
+    `  Version      ${VERSION}, commit ${BUILD.commit}${BUILD.builtAt === null ? "" : `, built ${BUILD.builtAt}`}`,
     `  Web app      ${config.publicUrl}`,
     `  API docs     ${config.publicUrl}/docs`,
     `  Facilitator  ${config.publicUrl}/api/x402`,
