@@ -376,6 +376,11 @@ export const CASES: Case[] = [
     change: ofEntry({ scheme: "subscription" }),
   },
   {
+    name: "auth-capture",
+    codes: ["auth_capture"],
+    change: ofEntry({ scheme: "auth-capture" }),
+  },
+  {
     name: "gateway",
     codes: ["gateway"],
     change: ofEntry({ extra: { name: "GatewayWalletBatched", version: "1" } }),

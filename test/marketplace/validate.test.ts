@@ -130,6 +130,9 @@ t.test("who pays which", async (t) => {
   t.same(await outcomes("v1-only"), [true, "refuses", "pays", "pays", "refuses"]);
   t.same(await outcomes("wrong-domain-on-base"), [false, "refuses", "fails", "refuses", "refuses"]);
   t.same(await outcomes("no-domain"), [false, "fails", "refuses", "refuses", "refuses"]);
+  t.same(await outcomes("auth-capture"), [true, "refuses", "refuses", "refuses", "refuses"]);
+  const { body: inEscrow } = await validate({ url: `${sellers.origin}/auth-capture` });
+  t.match(inEscrow.clients[0], { client: "purser", why: /escrow contract \(auth-capture\)/ });
   t.same(await outcomes("mpp"), [true, "pays", "refuses", "refuses", "pays"]);
   t.same(await outcomes("one-good-offer"), [true, "refuses", "pays", "refuses", "refuses"]);
   t.same(await outcomes("free"), [false, "refuses", "refuses", "refuses", "refuses"]);

@@ -1,6 +1,8 @@
 // Goal: a protocol body is parsed strictly or refused with the protocol's reason, and parsing never throws.
 import * as fc from "fast-check";
+import { AuthCaptureEvmScheme } from "@x402/evm/auth-capture/client";
 import t from "tap";
+import { privateKeyToAccount } from "viem/accounts";
 import { readPayment, SCHEMES, TOKEN_SCHEME } from "../../server/schemes/index.ts";
 import { networkNameOf, splitPayload } from "../../server/schemes/scheme.ts";
 import { ARC, BASE_SEPOLIA, bodyOf, NONCE, PAYEE, PAYER } from "./payment-samples.ts";
@@ -74,6 +76,41 @@ t.test("version 1 has its own names", async (t) => {
     { reason: "invalid_network" },
     "CAIP-2 names are of version 2",
   );
+});
+
+t.test("a payment into escrow is refused by name, as are its later steps", async (t) => {
+  const { paymentRequirements } = bodyOf();
+  const required = {
+    ...paymentRequirements,
+    network: ARC.id as `${string}:${string}`,
+    scheme: "auth-capture",
+    extra: {
+      ...paymentRequirements.extra,
+      captureAuthorizer: PAYEE,
+      captureDeadline: 4_000_000_000,
+      refundDeadline: 4_000_000_000,
+      feeRecipient: PAYEE,
+      minFeeBps: 0,
+      maxFeeBps: 0,
+    },
+  };
+  const account = privateKeyToAccount(NONCE);
+  const { payload } = await new AuthCaptureEvmScheme(account).createPaymentPayload(2, required);
+  for (const [each, payer] of [
+    [payload, account.address],
+    [{ type: "capture", amount: "1" }, undefined],
+    [{ type: "void" }, undefined],
+    [{ type: "refund", amount: "1" }, undefined],
+  ] as const) {
+    const presented = { x402Version: 2, accepted: required, payload: each };
+    const body = { x402Version: 2, paymentPayload: presented, paymentRequirements: required };
+    for (const purpose of ["verify", "settle"] as const)
+      t.match(readPayment(body, NETWORKS, { purpose }), {
+        isValid: false,
+        reason: "unsupported_scheme",
+        payer,
+      });
+  }
 });
 
 t.test("each fault has its reason", async (t) => {

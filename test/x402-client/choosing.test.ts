@@ -181,6 +181,73 @@ t.test("unpayable offers are listed with a code, and their text as third-party",
   }
 });
 
+/** As the published client of auth-capture needs it. */
+const inEscrow = (over: Record<string, unknown> = {}) =>
+  entry({
+    scheme: "auth-capture",
+    amount: "500",
+    extra: {
+      name: "USDC",
+      version: "2",
+      captureAuthorizer: OTHER_PAYEE,
+      captureDeadline: 4_000_000_000,
+      refundDeadline: 4_000_000_000,
+      feeRecipient: OTHER_PAYEE,
+      minFeeBps: 0,
+      maxFeeBps: 10_000,
+      paymentFlow: "escrow",
+    },
+    ...over,
+  });
+
+t.test("an offer that pays into escrow is refused by name and signed by nobody", async (t) => {
+  const before = { payment: await made.lastPayment(), proofs: seller.proofs.length };
+  const names = ["auth-capture", "authCapture", "commerce", "commerce-payments", "escrow"];
+  sells(() => names.map((scheme) => inEscrow({ scheme })));
+  for (const dryRun of [false, true]) {
+    const refused = await made.fetch({ url, dryRun });
+    t.match(refused, {
+      status: 422,
+      body: {
+        code: "unsupported_payment_requirements",
+        detail:
+          /\. Its scheme holds money in an escrow contract \(auth-capture\), .* Nothing was paid\.$/,
+      },
+    });
+    t.same(
+      codesOf(refused),
+      names.map(() => "auth_capture"),
+    );
+  }
+  const looked = await asOwner(app, owner, {
+    method: "POST",
+    url: `/api/agents/${agent.id}/allowlist/lookup`,
+    body: { url },
+  });
+  t.match(looked.json(), { status: 422, detail: /escrow contract \(auth-capture\)/ });
+  sells(() => [inEscrow(), entry({ amount: "0" })]);
+  const two = await made.fetch({ url });
+  t.same(codesOf(two), ["auth_capture", "amount_invalid"]);
+  t.notMatch(two.body["detail"], /escrow/, "two reasons are in the offers");
+  t.equal(seller.proofs.length, before.proofs, "no seller got a signature");
+  t.same(await made.lastPayment(), before.payment, "nothing was reserved");
+});
+
+t.test("beside an offer into escrow, the exact one is paid, although it is dearer", async (t) => {
+  for (const accepts of [
+    [inEscrow(), entry()],
+    [entry(), inEscrow()],
+  ]) {
+    sells(() => accepts);
+    const paid = await made.fetch({ url });
+    t.match(paid, { status: 200, body: { paid: true, amountPaid: "0.001", payTo: PAYEE } });
+    t.match(seller.proofs.at(-1), { accepted: { scheme: "exact", amount: "1000" } });
+    const quote = await made.fetch({ url, dryRun: true });
+    t.same(codesOf(quote).filter(Boolean), ["auth_capture"]);
+  }
+  t.equal(await made.balanceOf(OTHER_PAYEE), 0n);
+});
+
 t.test("a single payable offer needs no additional policy check", async (t) => {
   const { agentReserve } = app;
   const evaluate = agentReserve.evaluate.bind(agentReserve);

@@ -229,6 +229,12 @@ const OFFERS = {
       "The offer is for Circle's Gateway, which pays from a deposit in Circle's contract; a plain wallet cannot pay it.",
     fix: 'Add an offer with "scheme": "exact" and the token\'s own domain in extra',
   },
+  auth_capture: {
+    severity: "warning",
+    message:
+      "The offer pays into an escrow contract (auth-capture), which agents of this service and clients with default settings do not pay.",
+    fix: 'Add an offer with "scheme": "exact"',
+  },
   asset_invalid: {
     severity: "error",
     message: "`asset` is not the address of a token.",

@@ -5,7 +5,7 @@ import { formatAtomic, parseAtomic, USDC_DECIMALS } from "../../core/money.ts";
 import { findNetwork, NETWORKS, type NetworkFacts } from "../../core/networks.ts";
 import type { Finding } from "../../schemas/validate.ts";
 import { findScheme } from "../../schemes/index.ts";
-import { isKnownScheme } from "../x402-client/choose.ts";
+import { isEscrowScheme, isKnownScheme } from "../x402-client/choose.ts";
 import { finding, type CauseCode } from "./causes.ts";
 import type { Entry } from "./terms.ts";
 
@@ -139,6 +139,7 @@ function checkScheme({ fields, extra, network }: CheckedOffer, report: Report): 
   const { scheme } = fields;
   if (!isText(scheme)) return;
   if (extra["name"] === GATEWAY) return report("gateway", "extra.name");
+  if (isEscrowScheme(scheme)) return report("auth_capture", "scheme", { found: scheme });
   const flow = extra["paymentFlow"];
   if (flow !== undefined && !FLOWS.has(flow))
     report("flow_unknown", "extra.paymentFlow", { found: flow });

@@ -12,7 +12,7 @@ import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/out
 import type { NetworkFacts } from "../../core/networks.ts";
 import { ApiError } from "../../errors.ts";
 import { chargeAgain, readCharges } from "./challenge.ts";
-import { chooseTerms, termsOf } from "./choose.ts";
+import { chooseTerms, commonReason, termsOf } from "./choose.ts";
 import { contentOfResponse, isRedirect, sellersAnswer, type UpstreamContent } from "./content.ts";
 import type { PaymentTerms } from "./job.ts";
 import type { SendRequest, TargetRequest } from "./request.ts";
@@ -247,7 +247,7 @@ export function probedTerms(
   if (!choice.ok)
     throw new ApiError("unsupported_payment_requirements", {
       detail:
-        "Wallets of this service cannot pay any offer of the target (see `thirdParty.reasons`).",
+        `Wallets of this service cannot pay any offer of the target (see \`thirdParty.reasons\`). ${commonReason(choice.offers)}`.trimEnd(),
       extra: { thirdParty: { untrusted: true, reasons: choice.reasons } },
     });
   const { raw } = choice.chosen.terms;

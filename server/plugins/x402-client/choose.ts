@@ -146,6 +146,8 @@ export const rank = (
 const UNPAYABLE = {
   gateway_wallet_batched:
     "It is for Circle's Gateway (GatewayWalletBatched), which spends a deposit in Circle's contract. This wallet has no such deposit.",
+  auth_capture:
+    "Its scheme holds money in an escrow contract (auth-capture), and this wallet could not take back what the seller leaves there.",
   unsupported_scheme: "This wallet does not support its scheme.",
   unsupported_network: "This service does not support its network.",
   unsupported_asset: "Its asset is not the USDC of its network.",
@@ -164,6 +166,18 @@ interface Unpayable {
 /** The EIP-712 name in Circle's Gateway terms, which use Circle's contract instead of the token. */
 const GATEWAY = "GatewayWalletBatched";
 
+/** `auth-capture`, and the names that its drafts had (docs/decisions/0046-auth-capture.md). */
+const ESCROW_SCHEMES: ReadonlySet<unknown> = new Set([
+  "auth-capture",
+  "authCapture",
+  "commerce",
+  "commerce-payments",
+  "escrow",
+]);
+
+/** Whether an offer pays into the escrow contract of `auth-capture`. */
+export const isEscrowScheme = (scheme: unknown): boolean => ESCROW_SCHEMES.has(scheme);
+
 /** Returns the parsed entry, or why it cannot be paid. */
 function readEntry(
   terms: OfferedTerms,
@@ -176,6 +190,7 @@ function readEntry(
   });
   if (terms.refused) return terms.refused;
   if (terms.extra["name"] === GATEWAY) return no("gateway_wallet_batched");
+  if (isEscrowScheme(terms.scheme)) return no("auth_capture");
   const isChannel =
     terms.scheme === channelScheme.name && terms.protocol === "x402" && x402Version === 2;
   const scheme = isChannel ? channelScheme : findScheme(terms.scheme, terms.extra, terms.protocol);
@@ -269,8 +284,7 @@ export function choosePayable(
   if (choice.ok) return { choice };
   if (!listing)
     throw new ApiError("unsupported_payment_requirements", {
-      detail:
-        "This wallet cannot pay any offer of the target (see `offers` and `thirdParty.reasons`). Nothing was paid.",
+      detail: `This wallet cannot pay any offer of the target (see \`offers\` and \`thirdParty.reasons\`). ${commonReason(choice.offers)}Nothing was paid.`,
       extra: {
         offers: offersForAnswer(choice.offers, networks),
         thirdParty: { untrusted: true, reasons: quotedReasons(choice.offers) },
@@ -484,6 +498,16 @@ export function offersForAnswer(
     };
   });
 }
+
+/** Why, in our own words, if every offer is refused for the same reason of the protocol. Ends with a space. */
+export function commonReason(offers: readonly ReadOffer[]): string {
+  const codes = new Set(offers.map(({ refused }) => refused?.code));
+  const [code] = codes;
+  return codes.size === 1 && isUnpayable(code) ? `${UNPAYABLE[code]} ` : "";
+}
+
+const isUnpayable = (code: string | undefined): code is keyof typeof UNPAYABLE =>
+  code !== undefined && Object.hasOwn(UNPAYABLE, code);
 
 /** Explains the choice in sentences: what was refused, and which alternatives there were. */
 export function explained(offers: readonly ReadOffer[], chosen: ChosenTerms): string[] {
