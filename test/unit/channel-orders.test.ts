@@ -175,6 +175,7 @@ function scene(given: Scene = {}) {
       log.push(`merchant ${merchant}`);
       return merchant === "own_1" && receiver === RECEIVER;
     },
+    feeFor: (account, amount) => ({ account, amount: String(amount / 10n) }),
     countFor: (_limit, payer) => void log.push(`count ${payer}`),
     leastAtomic: 0n,
     waitMs: 5_000,
