@@ -15,9 +15,13 @@ BEGIN
          LIMIT 1) AS one
      WHERE one.fee IS NOT NULL),
   gone AS (
-    DELETE FROM fee_entries e USING named n
-     WHERE e.from_address = n.from_address AND e.chain_id = p_chain_id AND e.asset = n.asset AND e.nonce = n.nonce
-       AND NOT n.due
+    DELETE FROM fee_entries e WHERE e.ctid = ANY (ARRAY(
+      SELECT found.ctid FROM named n
+       CROSS JOIN LATERAL (
+         SELECT f.ctid FROM fee_entries f
+          WHERE f.from_address = n.from_address AND f.chain_id = p_chain_id AND f.asset = n.asset AND f.nonce = n.nonce
+          LIMIT 1) AS found
+       WHERE NOT n.due))
     RETURNING e.account, e.kind, -e.amount AS amount),
   fresh AS (
     INSERT INTO fee_entries (from_address, chain_id, asset, nonce, id, kind, account, amount, value)

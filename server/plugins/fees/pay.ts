@@ -20,7 +20,7 @@ interface Deps {
   terms: FeeTerms;
   minPaymentAtomic: bigint;
   publicUrl: string;
-  owed(key: FeeKey): Promise<bigint>;
+  owed: (key: FeeKey) => Promise<bigint>;
 }
 
 export interface FeePayment {

@@ -11,8 +11,8 @@ interface Deps {
   terms: FeeTerms;
   /** The service's own payees owe nothing. */
   exempt: readonly string[];
-  owed(key: FeeKey): Promise<bigint>;
-  payUrl(account: string): string;
+  owed: (key: FeeKey) => Promise<bigint>;
+  payUrl: (account: string) => string;
 }
 
 export class Fees implements PayeeFees {

@@ -17,7 +17,7 @@ import { entriesCsv, presentAccount, presentEntry, presentOwed, presentTerms } f
 
 interface Options {
   payments: FeePayments;
-  owed(key: FeeKey): Promise<bigint>;
+  owed: (key: FeeKey) => Promise<bigint>;
 }
 
 const tags = ["merchants"];
