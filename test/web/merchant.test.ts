@@ -3,6 +3,7 @@
 import t from "tap";
 import { balanceOf, FEE_ADDRESS, newAccount, pay } from "../merchants/world.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
+import { addAxe, violations } from "./axe.ts";
 import { picture, stepsOf } from "./pictures.ts";
 import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
 
@@ -117,6 +118,8 @@ t.test("what a merchant owes the facilitator", async (t) => {
   await chain.mint(payer.address, 50_000_000n);
   await pay({ app, chain, payer }, DEMO_OWNER.address, "2500000");
   const { page, faults } = await world.open(t, "/merchant", { reducedMotion: "reduce" });
+  await addAxe(page);
+  await page.reload();
   await signInWithDemoWallet(page);
   const fees = page.getByRole("region", { name: "Fees", exact: true });
   await fees.getByText("0.01 USDC and 2.5 per mille of the amount").waitFor();
@@ -126,6 +129,7 @@ t.test("what a merchant owes the facilitator", async (t) => {
   t.equal(await fees.getByText("New payments are refused.").count(), 0);
   await world.database.pool.query("UPDATE fee_accounts SET charged = charged + 20000");
   await fees.getByText("New payments are refused.").waitFor();
+  t.same(await violations(page), []);
   await picture(page, "merchant-fees", true);
   // The address on the page is where the payment goes, and it shows up without a reload.
   const url = await fees.getByRole("region", { name: "Address for payments" }).innerText();
