@@ -43,6 +43,7 @@ import activity from "./plugins/activity/index.ts";
 import notifications from "./plugins/notifications/index.ts";
 import facilitator from "./plugins/facilitator/index.ts";
 import firstSteps from "./plugins/first-steps/index.ts";
+import fees from "./plugins/fees/index.ts";
 import merchants from "./plugins/merchants/index.ts";
 import listings from "./plugins/listings/index.ts";
 import x402Client from "./plugins/x402-client/index.ts";
@@ -111,6 +112,7 @@ const MODULES = [
   firstSteps,
   facilitator,
   channels,
+  fees,
   merchants,
   listings,
   x402Client,

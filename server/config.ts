@@ -15,6 +15,7 @@ import {
   REMOVED,
   SETTINGS,
 } from "./core/configuration.ts";
+import { chargesFees, type FeeTerms } from "./core/fees.ts";
 import { MASTER_KEY_HINT } from "./core/master-keys.ts";
 import { isClosed } from "./core/merchant-settings.ts";
 import { parseDecimal } from "./core/money.ts";
@@ -110,6 +111,13 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     merchants: env.MERCHANTS,
   };
 
+  const fees: FeeTerms = {
+    perSettlementAtomic: env.FEE_PER_SETTLEMENT,
+    partsPerMillion: env.FEE_PER_MILLE,
+    creditAtomic: env.FEE_CREDIT,
+    payTo: env.FEE_ADDRESS,
+  };
+
   // Rules between keys.
   const need = (key: string, hint: string): void => {
     if (!isSet(key)) problems.push(`${key} is missing (${hint})`);
@@ -175,6 +183,11 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     masterKeys.length > 0 && !masterKeys.some(({ kid }) => kid === masterKeyActive),
     `MASTER_KEY_ACTIVE names "${masterKeyActive}", which is not in MASTER_KEYS`,
   );
+  if (chargesFees(fees)) need("FEE_ADDRESS", "where fees are paid; a fee is set");
+  refuse(
+    networks.some(({ usdc }) => usdc.address.toLowerCase() === fees.payTo),
+    "FEE_ADDRESS is a token's contract",
+  );
   if (isSet("SMTP_URL")) need("MAIL_FROM", "the sender of the e-mails; SMTP_URL is set");
   refuse(
     isSet("MAIL_FROM") && !isSet("SMTP_URL"),
@@ -234,6 +247,7 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     /** The dust floor: smaller payments are not worth the gas. Withdrawals are exempt. */
     minPaymentAtomic: env.MIN_PAYMENT,
     demoPayTo: env.DEMO_PAY_TO,
+    fees,
     ...access,
     /** How long a settle or spend waits for finality before it returns "pending". */
     settleWaitMs: env.SETTLE_WAIT_MS,

@@ -95,6 +95,9 @@ BEGIN
     PERFORM purser_signal_settled(now_is);
     corrected := corrected || jsonb_build_object('id', was.id, 'kind', v_kind);
   END LOOP;
+  IF corrected <> '[]' THEN
+    PERFORM purser_fees_follow(p_chain_id, p_outcomes);
+  END IF;
   IF cardinality(due) > 0 THEN
     PERFORM purser_gas_move(p_chain_id, due, due_gas, array_fill(0::numeric, ARRAY[cardinality(due)]));
   END IF;

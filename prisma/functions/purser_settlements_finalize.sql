@@ -10,6 +10,7 @@ DECLARE
   -- Rows that need more than a NOTIFY: an agent's payment, or reserved gas that was not used.
   more settlements[];
   finished INTEGER;
+  has_fees BOOLEAN;
   marked INTEGER := 0;
   -- Ended without a transaction of ours: its reserved gas is released.
   spared TEXT[] := '{}';
@@ -54,7 +55,7 @@ BEGIN
        AND o.status IN ('settled', 'failed', 'expired')
     RETURNING CASE WHEN s.agent_id IS NOT NULL OR (s.attempts = 0 AND s.gas_hold > 0) THEN s END AS more,
       s.id, s.agent_id, s.from_address, s.nonce, s.status, s.tx_hash, s.block_number, s.settled_at,
-      s.by_other, s.error_reason, s.error_message, s.value),
+      s.by_other, s.error_reason, s.error_message, s.value, s.fee IS NOT NULL AS has_fee),
   -- Sixteen settled rows per NOTIFY, since its payload holds 8,000 bytes; a failed row may have a long message.
   said AS (
     SELECT pg_notify('purser_settled', jsonb_agg(purser_settled_message(
@@ -62,8 +63,9 @@ BEGIN
       FROM (SELECT *, row_number() OVER (PARTITION BY status) / CASE status WHEN 'settled' THEN 16 ELSE 1 END AS part
               FROM changed) AS w
      GROUP BY w.status, w.part)
-  SELECT count(*), array_agg(c.more ORDER BY c.agent_id, c.from_address, c.nonce) FILTER (WHERE c.more IS DISTINCT FROM NULL)
-    INTO finished, more
+  SELECT count(*), array_agg(c.more ORDER BY c.agent_id, c.from_address, c.nonce) FILTER (WHERE c.more IS DISTINCT FROM NULL),
+         coalesce(bool_or(c.has_fee), FALSE)
+    INTO finished, more, has_fees
     -- Called for its NOTIFY.
     FROM changed c WHERE (SELECT count(*) FROM said) >= 0;
   FOREACH done IN ARRAY coalesce(more, '{}') LOOP
@@ -83,6 +85,9 @@ BEGIN
       spared_gas := spared_gas || array_fill(-done.gas_hold, ARRAY[cardinality(done.gas_accounts)]);
     END IF;
   END LOOP;
+  IF has_fees THEN
+    PERFORM purser_fees_follow(p_chain_id, p_outcomes);
+  END IF;
   -- The same outcome, now final: nothing to correct.
   IF finished < jsonb_array_length(p_outcomes) THEN
     WITH same AS (

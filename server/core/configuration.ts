@@ -5,6 +5,7 @@
 import { Type } from "typebox";
 import { readTrust } from "./client-address.ts";
 import { databaseUrl } from "./database-settings.ts";
+import { feeAddress, perMille } from "./fees.ts";
 import { readGasBudget } from "./gas.ts";
 import { mailFrom, smtpUrl } from "./mail-settings.ts";
 import { readKmsKeys, readMasterKeys, readPrivateKey, readPrivateKeys } from "./master-keys.ts";
@@ -289,6 +290,28 @@ const FACILITATOR = {
     meaning:
       "Accounts whose own keys settle from the merchants' gas budget, comma separated. A contract account is `eip155:<chain id>:0x...`.",
     who: "a facilitator whose sellers make their own keys.",
+  }),
+  FEE_PER_SETTLEMENT: setting(usdc, {
+    default: "0",
+    meaning:
+      "USDC that a payee owes for each settlement that a third party requests. At most a tenth of the payment. See [charge fees](../operations/fees.md).",
+    who: "an operator who runs a facilitator for others.",
+  }),
+  FEE_PER_MILLE: setting(perMille, {
+    default: "0",
+    meaning:
+      "Parts per thousand of the amount that a payee owes for each such settlement, beside `FEE_PER_SETTLEMENT`. Rounded down to a millionth of a USDC.",
+    who: "an operator who runs a facilitator for others.",
+  }),
+  FEE_ADDRESS: setting(feeAddress, {
+    meaning:
+      "Where fees are paid, on every network. Required with a fee. Keep it as long as fees are owed.",
+    who: "an operator who charges fees.",
+  }),
+  FEE_CREDIT: setting(usdc, {
+    default: "5",
+    meaning: "USDC that a payee may owe on a network before its next payments are refused.",
+    who: "an operator who charges fees and grants more or less credit.",
   }),
   SETTLE_WAIT_MS: setting(wholeNumber(0, 25_000), {
     default: "20000",

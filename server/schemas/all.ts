@@ -11,6 +11,7 @@ export * from "./common.ts";
 export * from "./denied-payees.ts";
 export * from "./email.ts";
 export * from "./facilitator.ts";
+export * from "./fees.ts";
 export * from "./first-steps.ts";
 export * from "./fetches.ts";
 export * from "./listings.ts";

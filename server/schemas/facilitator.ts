@@ -47,6 +47,25 @@ export const Supported = Type.Object({
   ),
   extensions: Type.Array(Type.String()),
   signers: Type.Record(Type.String(), Type.Array(AddressOutput)),
+  fees: Optional(
+    Type.Object(
+      {
+        billedTo: Type.Literal("payTo"),
+        perSettlement: AtomicAmount,
+        perMille: Type.String({ description: "Of the amount", examples: ["2.5"] }),
+        mostPerMille: Type.String({
+          description: "No fee is more than this part of its payment",
+          examples: ["100"],
+        }),
+        credit: Described(AtomicAmount, "How much a payee may owe on a network"),
+        pay: Type.String({ description: "Where a payee pays what it owes" }),
+      },
+      {
+        description:
+          "What this facilitator charges the payee for a settlement: not taken from the payment, and owed to this facilitator. Absent: nothing",
+      },
+    ),
+  ),
 });
 export type Supported = Static<typeof Supported>;
 

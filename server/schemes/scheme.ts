@@ -334,6 +334,7 @@ export const REASONS = {
   erc20_approval_tx_failed: "The approval would not allow the payment.",
   erc20_approval_broadcast_failed: "The network rejected the approval's transaction.",
   gas_budget_exhausted: "The gas budget for this payment is used up for now. Try later.",
+  fees_unpaid: "The seller owes this facilitator too many fees. Nothing was sent.",
   invalid_batch_settlement_evm_scheme:
     "Only the scheme `batch-settlement` is supported for this payment.",
   invalid_batch_settlement_evm_network_mismatch:

@@ -103,6 +103,32 @@ export async function expectLedgerEqualsChain(
   await expectGasIsAccounted(t, pool);
 }
 
+/** Each settled settlement with a fee, or that paid fees, has one entry; and the accounts are the sums of the entries. */
+export async function expectFeesAgree(
+  t: Pick<Test, "same">,
+  pool: Pool,
+  { isRestored = false } = {},
+): Promise<void> {
+  const { rows: accounts } = await pool.query(
+    `SELECT account, a.charged::text, a.paid::text, e.charged::text AS due_charged, e.paid::text AS due_paid
+       FROM fee_accounts a FULL JOIN (
+         SELECT chain_id, account, coalesce(sum(amount) FILTER (WHERE kind = 'fee'), 0) AS charged,
+                coalesce(sum(amount) FILTER (WHERE kind = 'payment'), 0) AS paid
+           FROM fee_entries GROUP BY 1, 2) e USING (chain_id, account)
+      WHERE coalesce(a.charged, 0) <> coalesce(e.charged, 0) OR coalesce(a.paid, 0) <> coalesce(e.paid, 0)`,
+  );
+  t.same(accounts, [], "the fee accounts are the sums of their entries");
+  if (isRestored) return;
+  const { rows: entries } = await pool.query(
+    `SELECT s.id, s.status, s.fee, e.kind, e.amount::text FROM settlements s
+       FULL JOIN fee_entries e USING (from_address, chain_id, asset, nonce)
+      WHERE (e.id IS NOT NULL) <> coalesce(s.fee IS NOT NULL AND s.status = 'settled'
+              AND (NOT s.fee ? 'amount' OR NOT s.by_other), FALSE)
+         OR e.amount <> coalesce((s.fee->>'amount')::numeric, s.value)`,
+  );
+  t.same(entries, [], "every settlement with a fee is charged once, while it is settled");
+}
+
 export async function expectGasIsAccounted(t: Pick<Test, "same">, pool: Pool): Promise<void> {
   t.same(await differingGasAccounts(pool), [], "every unit of gas is charged to one account, once");
 }

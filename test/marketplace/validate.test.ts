@@ -13,6 +13,7 @@ import { STOCK_NETWORKS } from "../../server/plugins/validate/clients.ts";
 import { checkOffer } from "../../server/plugins/validate/offers.ts";
 import { checkOnChain } from "../../server/plugins/validate/onchain.ts";
 import { checkAbout } from "../../server/plugins/validate/place.ts";
+import { checkFee } from "../../server/plugins/validate/validate.ts";
 import type { Validation } from "../../server/schemas/validate.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { testApp } from "../helpers/app.ts";
@@ -216,7 +217,17 @@ t.test("causes that need a public host or another chain", async (t) => {
     simulation: { result: "refused" },
     findings: [{ code: "simulation_refused" }],
   });
-  for (const one of ["resource_not_https", "resource_private", "simulation_refused"]) made.add(one);
+  const fees = {
+    perSettlementAtomic: 500n,
+    partsPerMillion: 0n,
+    creditAtomic: 0n,
+    payTo: undefined,
+  };
+  t.match(checkFee(offer, fees), [{ code: "facilitator_fee", offer: 1, message: /0\.0005 USDC/ }]);
+  t.same(checkFee(offer, { ...fees, perSettlementAtomic: 0n }), []);
+  t.same(checkFee({ ...offer, isUsdc: false }, fees), []);
+  const elsewhere = ["resource_not_https", "resource_private", "simulation_refused"];
+  for (const one of [...elsewhere, "facilitator_fee"]) made.add(one);
 });
 
 t.test("the table has no cause that nothing makes", async (t) => {

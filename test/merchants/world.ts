@@ -82,3 +82,26 @@ export async function refund(
   const authorization = await signedRefund(ctx, owner, id, amount);
   return send(ctx, owner, "POST", refundUrl(id), { authorization });
 }
+
+export const FEE_ADDRESS = "0x00000000000000000000000000000000000fee00";
+export const WITH_FEES = {
+  FEE_PER_SETTLEMENT: "0.01",
+  FEE_PER_MILLE: "2.5",
+  FEE_ADDRESS,
+  FEE_CREDIT: "0.03",
+};
+
+/** What this payee owes in fees; negative if it paid in advance. */
+export async function owedBy(
+  { database }: Pick<TestApp, "database">,
+  account: string,
+): Promise<bigint> {
+  const { rows } = await database.pool.query<{ owed: string }>(
+    "SELECT (charged - paid)::text AS owed FROM fee_accounts WHERE account = $1",
+    [account.toLowerCase()],
+  );
+  return BigInt(rows[0]?.owed ?? 0);
+}
+
+export const payFeesUrl = (account: string, amount?: string): string =>
+  `/api/merchant/fees/pay?account=${account}${amount === undefined ? "" : `&amount=${amount}`}`;

@@ -34,6 +34,8 @@ const TABLES: Record<string, string> = {
   relayer_attempts: "hash",
   relayer_lanes: `CASE chain_id WHEN ${CHAIN} THEN '' ELSE 'elsewhere, ' END || address`,
   gas_accounts: `CASE chain_id WHEN ${CHAIN} THEN '' ELSE 'elsewhere, ' END || account`,
+  fee_entries: "kind || ' ' || id",
+  fee_accounts: `CASE chain_id WHEN ${CHAIN} THEN '' ELSE 'elsewhere, ' END || account`,
   lane_offenders: "payer",
   settlement_corrections: "settlement_id || ' ' || kind",
   agents: "id",

@@ -1,6 +1,6 @@
 // Goal: each outcome that the chain proves changes exactly the rows that it must: settlement, payment, budget, gas, and what later proof corrects.
 import t from "tap";
-import { AGENT, account, h, type ChangedRows, type Row } from "./changed-rows.ts";
+import { AGENT, account, CHAIN, h, PAYEE, type ChangedRows, type Row } from "./changed-rows.ts";
 import {
   agents,
   ended,
@@ -763,4 +763,109 @@ await check(
     "told: at now, block 60, byOther false, id p, message null, reason null, status settled, txHash t5, value 100",
     "corrected: p failed_to_settled",
   ],
+);
+
+// Fees: only their lines are compared. The second call must change nothing at all.
+
+const checkFees = (
+  what: string,
+  prepare: (rows: ChangedRows) => Promise<unknown>,
+  call: (rows: ChangedRows) => Promise<unknown>,
+  expected: string[],
+) =>
+  t.test(what, async (t) => {
+    await inRows(async (rows) => {
+      await prepare(rows);
+      await rows.neighbours();
+      const changes = await rows.changesOf(() => call(rows));
+      t.same(
+        changes.filter((line) => line.startsWith("fee_")),
+        expected,
+      );
+      t.same(await rows.changesOf(() => call(rows)), [], "a second time");
+    });
+  });
+
+const fee = { fee: { account: PAYEE, amount: "7" } };
+const paysFees = { fee: { account: account("debtor") }, to_address: account("fees") };
+const booked =
+  (kind: "fee" | "payment", of: string, amount: number) => async (rows: ChangedRows) => {
+    await rows.query(
+      `INSERT INTO fee_entries (from_address, chain_id, asset, nonce, id, kind, account, amount, value)
+     SELECT from_address, chain_id, asset, nonce, id, $1, $2, $3, value FROM settlements WHERE id = 'a'`,
+      [kind, of, amount],
+    );
+    await rows.insert("fee_accounts", {
+      chain_id: CHAIN,
+      account: of,
+      charged: kind === "fee" ? 50 : 0,
+      paid: kind === "fee" ? 20 : 100,
+    });
+  };
+
+await checkFees(
+  "fees of several payees, one of them twice, and a payment of fees",
+  async (rows) => {
+    for (const id of ["a", "b"])
+      await rows.settlement(id, { status: "submitted", tx_hash: h("t5"), attempts: 1, ...fee });
+    await rows.settlement("c", {
+      status: "submitted",
+      tx_hash: h("t5"),
+      attempts: 1,
+      ...paysFees,
+    });
+    await rows.settlement("d", { status: "submitted", tx_hash: h("t5"), attempts: 1 });
+    await rows.insert("fee_accounts", { chain_id: CHAIN, account: PAYEE, charged: 50, paid: 20 });
+  },
+  finalize(["a", "b", "c", "d"].map((id) => ({ id, ...settled }))),
+  [
+    "fee_accounts debtor: charged 0, paid 100",
+    "fee_accounts payee: charged 64",
+    "fee_entries fee a: amount 7, value 100",
+    "fee_entries fee b: amount 7, value 100",
+    "fee_entries payment c: amount 100, value 100",
+  ],
+);
+await checkFees(
+  "no fee for what another party's transaction paid, but its payment of fees counts",
+  async (rows) => {
+    await rows.settlement("a", fee);
+    await rows.settlement("c", paysFees);
+  },
+  finalize(["a", "c"].map((id) => ({ id, ...settled, byOther: true }))),
+  ["fee_accounts debtor: charged 0, paid 100", "fee_entries payment c: amount 100, value 100"],
+);
+await checkFees(
+  "no fee for a payment that failed",
+  (rows) => rows.settlement("a", fee),
+  finalize([{ id: "a", ...failed }]),
+  [],
+);
+await checkFees(
+  "a block that is taken back takes the fee along",
+  async (rows) => {
+    await rows.settlement("a", { ...ended("settled"), ...fee });
+    await booked("fee", PAYEE, 7)(rows);
+  },
+  finalize([{ id: "a", status: "open", proof: receipt("t5") }]),
+  ["fee_accounts payee: charged 43", "fee_entries fee a: deleted"],
+);
+await checkFees(
+  "a block that is taken back takes the credit along",
+  async (rows) => {
+    await rows.settlement("a", { ...ended("settled"), ...paysFees });
+    await booked("payment", account("debtor"), 100)(rows);
+  },
+  finalize([{ id: "a", status: "open", proof: receipt("t5") }]),
+  ["fee_accounts debtor: paid 0", "fee_entries payment a: deleted"],
+);
+await checkFees(
+  "a failure that was a payment is charged, and one in another block is not charged again",
+  async (rows) => {
+    await rows.settlement("a", { ...ended("settled"), ...fee });
+    await booked("fee", PAYEE, 7)(rows);
+    await rows.settlement("b", { ...ended("failed"), ...fee });
+  },
+  finalize(["a", "b"].map((id) => ({ id, ...settled, proof: receipt("t6", 61) }))),
+  ["fee_accounts payee: charged 57", "fee_entries fee b: amount 7, value 100"],
 );

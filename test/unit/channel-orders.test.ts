@@ -175,6 +175,7 @@ function scene(given: Scene = {}) {
       log.push(`merchant ${merchant}`);
       return merchant === "own_1" && receiver === RECEIVER;
     },
+    feeFor: (account, amount) => ({ account, amount: String(amount / 10n) }),
     countFor: (_limit, payer) => void log.push(`count ${payer}`),
     leastAtomic: 0n,
     waitMs: 5_000,
@@ -580,8 +581,12 @@ t.test("a settle", async (t) => {
     nonce: nonceOf("settle:2100"),
     terms: { scheme: "channel-settle", claimed: "2100" },
   });
+  t.equal(accepted[0]?.fee, undefined);
   t.same(simulated, [settleCall(RECEIVER, USDC)]);
   t.same(log.slice(0, 3), ["wait 5000", "wait 5000", "sums at latest"], "after the open claims");
+  const billed = scene({ sums: [{ claimed: 2_100n, settled: 1_400n }] });
+  await billed.run(SETTLE, { isBilled: true });
+  t.same(billed.accepted[0]?.fee, { account: RECEIVER, amount: "70" }, "the receiver owes a fee");
 });
 
 t.test("a settle of nothing", async (t) => {

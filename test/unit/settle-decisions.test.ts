@@ -173,6 +173,7 @@ function settlerWith(given: Scene = {}) {
   const made = new Settler({
     checker,
     ownSchemes: [],
+    charging: {},
     settlement: settlement as Settlement,
     store: {
       find: async () => given.known ?? (isChecked ? given.racedToTheEnd : undefined),

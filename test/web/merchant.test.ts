@@ -1,8 +1,9 @@
 // Goal: a merchant signs in with the paid wallet, sees a payment arrive live, refunds a part of it with one
 // signature, and creates a key that is shown once.
 import t from "tap";
-import { balanceOf, newAccount, pay } from "../merchants/world.ts";
+import { balanceOf, FEE_ADDRESS, newAccount, pay } from "../merchants/world.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
+import { addAxe, violations } from "./axe.ts";
 import { picture, stepsOf } from "./pictures.ts";
 import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
 
@@ -105,5 +106,37 @@ t.test("a merchant's work", async (t) => {
     await drawer.getByRole("heading", { name: "Refunds" }).waitFor();
     t.equal(await page.getByText("evil.example").count(), 0);
   });
+  t.same(faults, [], "no policy violation, no uncaught error");
+});
+
+t.test("what a merchant owes the facilitator", async (t) => {
+  const world = await webWorld(t, {
+    env: { FEE_PER_SETTLEMENT: "0.01", FEE_PER_MILLE: "2.5", FEE_ADDRESS, FEE_CREDIT: "0.03" },
+  });
+  const { app, chain } = world;
+  const payer = newAccount();
+  await chain.mint(payer.address, 50_000_000n);
+  await pay({ app, chain, payer }, DEMO_OWNER.address, "2500000");
+  const { page, faults } = await world.open(t, "/merchant", { reducedMotion: "reduce" });
+  await addAxe(page);
+  await page.reload();
+  await signInWithDemoWallet(page);
+  const fees = page.getByRole("region", { name: "Fees", exact: true });
+  await fees.getByText("0.01 USDC and 2.5 per mille of the amount").waitFor();
+  await fees.getByText("Owed on").waitFor();
+  const rows = page.getByRole("region", { name: "Fees and payments" }).getByRole("listitem");
+  await rows.filter({ hasText: "Fee" }).waitFor();
+  t.equal(await fees.getByText("New payments are refused.").count(), 0);
+  await world.database.pool.query("UPDATE fee_accounts SET charged = charged + 20000");
+  await fees.getByText("New payments are refused.").waitFor();
+  t.same(await violations(page), []);
+  await picture(page, "merchant-fees", true);
+  // The address on the page is where the payment goes, and it shows up without a reload.
+  const url = await fees.getByRole("region", { name: "Address for payments" }).innerText();
+  const paid = await signedPayment({ chain, payer, payTo: FEE_ADDRESS, amount: "50000" });
+  Object.assign(paid.paymentPayload, { resource: { url: url.trim() } });
+  t.match(await post(app, "settle", paid), { success: true });
+  await rows.filter({ hasText: "Paid" }).waitFor();
+  await fees.getByText("0.01375 USDC paid in advance").waitFor();
   t.same(faults, [], "no policy violation, no uncaught error");
 });

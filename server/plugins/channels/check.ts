@@ -65,7 +65,13 @@ export class VoucherChecker {
     return (
       whyNotCovered(voucher, state, 0n) ?? {
         isValid: true,
-        payment: { payer: channel.payer, amountAtomic: required.amountAtomic },
+        payment: {
+          payer: channel.payer,
+          amountAtomic: required.amountAtomic,
+          payTo: required.payTo,
+          network: voucher.network,
+        },
+        ...(voucher.type === "refund" && { isReturn: true as const }),
         extra: snapshot(channel.id, state),
       }
     );

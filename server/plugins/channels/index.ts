@@ -56,7 +56,7 @@ export default fp(
     });
     const orders = new ChannelOrders({
       settlement,
-      accept: async ({ id, authorization, merchant }) => {
+      accept: async ({ id, authorization, merchant, fee }) => {
         const { settlement: row } = await settlement.accept(pool, {
           id,
           kind: "facilitated",
@@ -64,6 +64,7 @@ export default fp(
           authorization,
           relay: true,
           ...(merchant !== undefined && { merchant }),
+          ...(fee && { fee }),
         });
         return row;
       },
@@ -72,6 +73,7 @@ export default fp(
       states: statesOf,
       deposits: (network, channels) => newestDeposits(prisma, network.chainId, channels),
       authorizer,
+      feeFor: (receiver, amount) => facilitator.fees?.feeFor(receiver, amount),
       isMerchants: (merchant, receiver, network) =>
         isMerchants(prisma, { merchant, receiver, chainId: network.chainId }),
       countFor: (limit, payer) => app.countFor(limit, payer),

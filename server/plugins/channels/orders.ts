@@ -13,6 +13,7 @@ import type {
   SettlementKey,
   SignedAuthorization,
 } from "../../core/authorization.ts";
+import type { FeeAgreement } from "../../core/fees.ts";
 import { newId } from "../../core/ids.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { ApiError } from "../../errors.ts";
@@ -52,6 +53,7 @@ export interface OrderDeps {
     id: string;
     authorization: SignedAuthorization;
     merchant: string | undefined;
+    fee: FeeAgreement | undefined;
   }): Promise<SettlementRow>;
   find(key: SettlementKey): Promise<SettlementRow | undefined>;
   /** This receiver's claims and refunds without an outcome, and the newest block with one of its orders. */
@@ -66,6 +68,8 @@ export interface OrderDeps {
     channels: readonly { id: Hex; payer: Address }[],
   ): Promise<ReadonlyMap<string, bigint>>;
   authorizer: ReceiverAuthorizer | undefined;
+  /** What a receiver owes this facilitator for a settle of this amount. */
+  feeFor(receiver: Address, amountAtomic: bigint): FeeAgreement | undefined;
   /** Whether this merchant is the receiver. */
   isMerchants(merchant: string, receiver: Address, network: NetworkFacts): Promise<boolean>;
   countFor(limit: "payer", payer: string): void | Promise<void>;
@@ -186,6 +190,10 @@ export class ChannelOrders {
       value: sums.claimed - sums.settled,
       signature: "0x",
       name: `settle:${sums.claimed}`,
+      fee:
+        options.isBilled === true
+          ? this.#deps.feeFor(receiver, sums.claimed - sums.settled)
+          : undefined,
       terms: { scheme: "channel-settle", claimed: `${sums.claimed}` },
     });
     return sent.status === "settled"
@@ -374,7 +382,7 @@ export class ChannelOrders {
     wanted: Wanted,
   ): Promise<{ outcome: SettlementOutcome; isOwn: boolean }> {
     const { settlement, waitMs } = this.#deps;
-    const { name, ...own } = wanted;
+    const { name, fee, ...own } = wanted;
     await this.#deps.countFor("payer", own.from);
     await settlement.assertAvailable(network.chainId, { kind: "facilitated" });
     for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt += 1) {
@@ -382,6 +390,7 @@ export class ChannelOrders {
       const row = await this.#deps.accept({
         id,
         merchant,
+        fee,
         authorization: {
           ...own,
           chainId: network.chainId,
@@ -426,6 +435,7 @@ interface Wanted {
   /** The same for every request for the same. */
   name: string;
   terms: SchemeTerms;
+  fee?: FeeAgreement | undefined;
 }
 
 const nonceOf = (name: string, attempt: number): `channel:${Hex}` =>

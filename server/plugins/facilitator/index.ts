@@ -4,6 +4,13 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyBaseLogger } from "fastify";
 import fp from "fastify-plugin";
 import { getAddress, type Address } from "viem";
+import {
+  chargesFees,
+  formatPerMille,
+  MOST_PER_MILLE,
+  PAY_FEES_PATH,
+  type FeeTerms,
+} from "../../core/fees.ts";
 import { USDC_DECIMALS } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { ApiError } from "../../errors.ts";
@@ -21,6 +28,7 @@ import { ANNOUNCED_SCHEMES, SCHEMES } from "../../schemes/index.ts";
 import type { Payment } from "../../schemes/scheme.ts";
 import type { Settlement } from "../settlement/types.ts";
 import { ChainPaymentReads } from "./chain-reads.ts";
+import type { PayeeFees } from "./payee-fees.ts";
 import { PayerApprovals } from "./payer-approval.ts";
 import { Settler, type OwnScheme, type PresentedPayment, type SettleOptions } from "./settle.ts";
 import stats, { type Outcomes, type RefusalListener } from "./stats.ts";
@@ -68,9 +76,11 @@ export default fp(
       nowSeconds: () => BigInt(Math.floor(Date.now() / 1000)),
     });
     const ownSchemes: OwnScheme[] = [];
+    const charging: { fees?: PayeeFees } = {};
     const settler = new Settler({
       checker,
       ownSchemes,
+      charging,
       settlement,
       store: settleStore(app.pool, settlement),
       payerApprovals: new PayerApprovals({
@@ -90,6 +100,8 @@ export default fp(
       checker,
       reads,
       ownSchemes,
+      charging,
+      feeTerms: config.fees,
       settler,
       settlement,
       outcomes,
@@ -114,6 +126,8 @@ interface FacilitatorDeps {
   /** By chain id. */
   reads: ReadonlyMap<number, ChainPaymentReads>;
   ownSchemes: OwnScheme[];
+  charging: { fees?: PayeeFees };
+  feeTerms: FeeTerms;
   settler: Settler;
   settlement: Pick<Settlement, "find">;
   outcomes: Outcomes;
@@ -137,10 +151,20 @@ class Facilitator {
     this.#deps.ownSchemes.push(scheme);
   }
 
-  verify(body: unknown): Promise<VerifyAnswer> {
+  /** The module that bills payees. */
+  chargeFees(fees: PayeeFees): void {
+    this.#deps.charging.fees = fees;
+  }
+
+  get fees(): PayeeFees | undefined {
+    return this.#deps.charging.fees;
+  }
+
+  verify(body: unknown, { isBilled }: Pick<SettleOptions, "isBilled"> = {}): Promise<VerifyAnswer> {
     const { checker, ownSchemes } = this.#deps;
     const own = ownSchemes.find((scheme) => scheme.handles(body));
-    return verify(body, { ...this.#deps, checker: own ?? checker });
+    const fees = isBilled === true ? this.fees : undefined;
+    return verify(body, { ...this.#deps, checker: own ?? checker, fees });
   }
 
   /** The full check result for callers in this process, with the signature as it would be relayed. */
@@ -240,7 +264,7 @@ class Facilitator {
   }
 
   supported(): Supported {
-    const { networks, relayers } = this.#deps;
+    const { networks, relayers, feeTerms, publicUrl } = this.#deps;
     const kinds = (x402Version: 1 | 2, network: string) =>
       ANNOUNCED_SCHEMES.filter(({ versions }) => versions.includes(x402Version)).map((scheme) => {
         const extra = scheme.supportedExtra?.(relayers);
@@ -260,6 +284,7 @@ class Facilitator {
       ]),
       extensions: ["bazaar", ...extensionsOn(networks)],
       signers: { "eip155:*": [...relayers] },
+      ...(chargesFees(feeTerms) && { fees: presentFees(feeTerms, publicUrl) }),
     };
   }
 
@@ -277,15 +302,26 @@ class Facilitator {
         return { ...answer, network: answer.network as `${string}:${string}` };
       },
       getSupported: async () => {
-        const { kinds, ...rest } = this.supported();
+        const { kinds, extensions, signers } = this.supported();
         return {
-          ...rest,
+          extensions,
+          signers,
           kinds: kinds.map((kind) => ({ ...kind, network: kind.network as `${string}:${string}` })),
         };
       },
     };
   }
 }
+
+/** In atomic units, as everything in the protocol's objects. */
+const presentFees = (terms: FeeTerms, publicUrl: string): NonNullable<Supported["fees"]> => ({
+  billedTo: "payTo",
+  perSettlement: terms.perSettlementAtomic.toString(),
+  perMille: formatPerMille(terms.partsPerMillion),
+  mostPerMille: MOST_PER_MILLE.toString(),
+  credit: terms.creditAtomic.toString(),
+  pay: `${publicUrl}${PAY_FEES_PATH}`,
+});
 
 /** The extension keys that our schemes support on any of these networks. */
 const extensionsOn = (networks: readonly NetworkFacts[]): Set<string> =>
@@ -324,7 +360,7 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
         response: { 200: VerifyAnswer },
       },
     },
-    (request) => app.facilitator.verify(request.body),
+    (request) => app.facilitator.verify(request.body, { isBilled: true }),
   );
 
   app.post(
@@ -356,6 +392,7 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
         idempotencyKey,
         credential: request.headers.authorization,
         merchant: request.caller?.kind === "merchant" ? request.caller.id : undefined,
+        isBilled: true,
         isGone: () => reply.raw.destroyed,
       });
       if (extensions !== undefined) reply.header("extension-responses", extensions);

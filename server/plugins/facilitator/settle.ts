@@ -23,6 +23,7 @@ import {
 import { AcceptanceUnknown } from "../settlement/accept.ts";
 import type { Settlement, SettlementOutcome, SettlementRow } from "../settlement/types.ts";
 import { outcomeOf } from "../settlement/waiters.ts";
+import type { PayeeFees } from "./payee-fees.ts";
 import type { PayerApprovals } from "./payer-approval.ts";
 import { resourceIn } from "./resource.ts";
 import type { Outcomes } from "./stats.ts";
@@ -35,6 +36,8 @@ export interface SettleOptions {
   credential?: string | undefined;
   /** The merchant whose API key came with the request: its own gas budget is used. */
   merchant?: string | undefined;
+  /** Requested by a third party: its payee owes the fees of this facilitator. */
+  isBilled?: boolean;
   /** The client disconnected: success must not be claimed if no one receives it. */
   isGone?: () => boolean;
 }
@@ -55,6 +58,8 @@ interface SettlerDeps {
   settlement: Settlement;
   store: SettleStore;
   payerApprovals: Pick<PayerApprovals, "submit">;
+  /** Set by the module `fees`, which comes later. */
+  charging: { fees?: PayeeFees };
   /** Counts the request for its payer; throws `rate_limited`. */
   countFor(limit: "payer", payer: string): void | Promise<void>;
   /** How long a caller waits for the end of its payment. */
@@ -143,6 +148,9 @@ export class Settler {
     if (!checked.isValid) return this.#refuse(request, checked);
     // Nothing was used of the signed maximum: nothing is sent, and nothing is stored.
     if (payment.amountAtomic === 0n) return nothingToSettle(payment);
+    const { fees } = this.#deps.charging;
+    const owing = options.isBilled === true ? await fees?.refusal(payment) : undefined;
+    if (owing) return refusal(payment.networkName, owing);
     await this.#admit(checked);
 
     // The payer's approval takes half of the caller's waiting time; the other half is for the payment.
@@ -180,11 +188,18 @@ export class Settler {
   }
 
   async #accept(
-    { body, caller, options: { merchant } }: SettleRequest,
+    { body, caller, options: { merchant, isBilled } }: SettleRequest,
     { payment, authorization }: Approved,
   ): Promise<Acceptance> {
-    const { store, log } = this.#deps;
+    const { store, log, charging } = this.#deps;
     const resource = resourceIn(body);
+    const { to } = authorization;
+    const fee =
+      charging.fees?.paymentFor(to, resource?.url) ??
+      // The money of a deposit goes into a channel, not to the payee.
+      (isBilled === true && to === payment.payTo
+        ? charging.fees?.feeFor(to, payment.amountAtomic)
+        : undefined);
     let accepted;
     try {
       accepted = await store.accept({
@@ -196,6 +211,7 @@ export class Settler {
         bodyHash: caller.bodyHash,
         ...(merchant !== undefined && { merchant }),
         ...(resource && { resource }),
+        ...(fee && { fee }),
         ...(caller.keyHash && { callerKeyHash: caller.keyHash }),
       });
     } catch (error) {

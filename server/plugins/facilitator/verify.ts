@@ -21,10 +21,13 @@ import {
 } from "../../schemes/scheme.ts";
 import { unwrapSignature } from "../../core/signatures.ts";
 import type { PaymentReads } from "./chain-reads.ts";
+import type { PayeeFees } from "./payee-fees.ts";
 import type { Outcomes } from "./stats.ts";
 
 interface VerifyDeps {
   checker: { check(body: unknown): Promise<CheckResult> };
+  /** Undefined where the payee owes no fees for this payment. */
+  fees: Pick<PayeeFees, "refusal"> | undefined;
   outcomes: Outcomes;
   log: Pick<FastifyBaseLogger, "warn">;
 }
@@ -32,12 +35,14 @@ interface VerifyDeps {
 /** Answers a verify request. Every outcome is an answer of the protocol, a fault of ours too. */
 export async function verify(
   body: unknown,
-  { checker, outcomes, log }: VerifyDeps,
+  { checker, fees, outcomes, log }: VerifyDeps,
 ): Promise<VerifyAnswer> {
   const startedMs = performance.now();
   let checked: CheckResult;
   try {
     checked = await checker.check(body);
+    if (checked.isValid && !checked.isReturn)
+      checked = (await fees?.refusal(checked.payment)) ?? checked;
   } catch (error) {
     log.warn({ err: error }, "a verify could not be answered");
     checked = refuse("unexpected_verify_error");
@@ -62,7 +67,9 @@ export async function verify(
 /** What is checked is good, and may move no money itself: a voucher of a payment channel. */
 export interface Valid {
   readonly isValid: true;
-  readonly payment: Pick<Payment, "payer" | "amountAtomic">;
+  readonly payment: Pick<Payment, "payer" | "amountAtomic" | "payTo" | "network">;
+  /** The payer asks for its money back. */
+  readonly isReturn?: true;
   /** For the answer. */
   readonly extra?: Record<string, unknown>;
 }

@@ -1,6 +1,7 @@
 /** Types of the settlement engine: it takes a signed authorization and returns a proven outcome. */
 import type { Hex } from "viem";
 import type { SettlementKey, SignedAuthorization } from "../../core/authorization.ts";
+import type { FeeAgreement } from "../../core/fees.ts";
 import type { Sql } from "../../infra/db/pool.ts";
 import type { GasAccount } from "./gas-store.ts";
 
@@ -31,6 +32,8 @@ export interface SettlementRequest {
   bodyHash?: Uint8Array;
   /** What a facilitated payment buys, as the payment names it. */
   resource?: { url: string; method: string | null };
+  /** What the payee owes for it, or whose fees it pays. */
+  fee?: FeeAgreement | undefined;
   /**
    * The newest block at acceptance, filled in by the engine. A use at or before it was not caused by this
    * request.

@@ -441,6 +441,11 @@ const BROWSERS = {
 } as const satisfies Record<string, Cause>;
 
 const PAYING = {
+  facilitator_fee: {
+    severity: "note",
+    message:
+      "Settled through this facilitator, each payment adds a fee to what `payTo` owes it. Other facilitators have their own terms.",
+  },
   mpp_refused: {
     severity: "warning",
     message: "A challenge of WWW-Authenticate: Payment (MPP) cannot be paid.",

@@ -16,6 +16,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     privateOrigins: config.fetchPrivateOrigins,
     minPaymentAtomic: config.minPaymentAtomic,
     publicUrl: config.publicUrl,
+    fees: config.fees,
     timeoutMs: config.timings.validateMs,
     chain: {
       rpcOf: (networkId: string) => chains.byNetwork(networkId)?.rpc,

@@ -3,6 +3,7 @@
  * and say what clients and the marketplace would do with it. Nothing is paid, and nothing is stored.
  */
 import { getAddress } from "viem";
+import { feeOn, type FeeTerms } from "../../core/fees.ts";
 import { plainWords } from "../../core/foreign-text.ts";
 import { formatAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
@@ -43,6 +44,7 @@ interface Deps {
   privateOrigins: readonly string[];
   minPaymentAtomic: bigint;
   publicUrl: string;
+  fees: FeeTerms;
   /** For each answer. */
   timeoutMs: number;
   chain: Parameters<typeof checkOnChain>[0];
@@ -100,6 +102,7 @@ async function check(deps: Deps, wanted: Wanted): Promise<Checked> {
       ...terms.findings,
       ...withV1(terms, seen.offers),
       ...offers.flatMap(({ offer }) => offer.findings),
+      ...offers.flatMap(({ offer }) => checkFee(offer, deps.fees)),
       ...contradictions(seen.offers),
       ...charges.flatMap((charge, index) => faultOf(charge, offers.length + index + 1)),
       ...around,
@@ -113,6 +116,17 @@ async function check(deps: Deps, wanted: Wanted): Promise<Checked> {
     listed,
     about: aboutOf(terms),
   };
+}
+
+/** What a settlement of this offer costs its payee here. */
+export function checkFee(
+  { number, where, isUsdc, isConfigured, amountAtomic }: CheckedOffer,
+  fees: FeeTerms,
+): Finding[] {
+  const fee = isUsdc && isConfigured && amountAtomic !== undefined ? feeOn(fees, amountAtomic) : 0n;
+  if (fee === 0n) return [];
+  const because = `For this offer it is ${formatAtomic(fee)} USDC.`;
+  return [finding("facilitator_fee", where, { offer: number, because })];
 }
 
 const nothing = (findings: Finding[], status: number | null): Checked => ({

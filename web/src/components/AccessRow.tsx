@@ -7,7 +7,7 @@ interface AccessRowProps {
   badge: ReactNode;
   times: ReactNode;
   /** The buttons. */
-  children: ReactNode;
+  children?: ReactNode;
 }
 
 /** A row of a key or a connected program, which has access to an agent. */

@@ -56,6 +56,8 @@ export const keys = {
   merchantSettlements: (filter: object) => ["merchant-settlements", filter] as const,
   merchantSettlement: (id: string) => ["merchant-settlement", id] as const,
   merchantKeys: ["merchant-keys"],
+  merchantFees: ["merchant-fees"],
+  merchantFeeEntries: ["merchant-fee-entries"],
   listings: (filter: object) => ["listings", filter] as const,
   suggestedListings: ["listings", "suggested"],
   firstSteps: ["first-steps"],

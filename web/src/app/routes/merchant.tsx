@@ -8,6 +8,7 @@ import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { Loading, Skeleton } from "../../components/Skeleton.tsx";
 import { PointYourApi } from "../../features/facilitator/PointYourApi.tsx";
 import { merchantQuery } from "../../features/merchant/api.ts";
+import { Fees } from "../../features/merchant/Fees.tsx";
 import { MerchantKeys } from "../../features/merchant/MerchantKeys.tsx";
 import {
   MerchantNumbers,
@@ -73,6 +74,7 @@ export default function MerchantScreen(): ReactNode {
           </Loading>
         )}
         <Settlements />
+        <Fees />
         {merchant && <WhyFailed merchant={merchant} />}
         <MerchantKeys merchant={merchant} />
         {info && network && <PointYourApi info={info} network={network} />}
