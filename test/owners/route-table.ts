@@ -321,10 +321,13 @@ export const ROUTES: Record<string, RouteRow> = {
 
   // Merchants
   "GET /api/merchant": OWNER("200"),
+  "GET /api/merchant/products": OWNER("200"),
   "GET /api/merchant/settlements": OWNER("200"),
   "GET /api/merchant/settlements.csv": OWNER("200"),
   "GET /api/merchant/settlements/:id": OWNED("200"),
   "POST /api/merchant/settlements/:id/refund": OWNED("403 owner_signature_required", {}),
+  "POST /api/merchant/settlements/:id/receipt": OWNED("200", {}),
+  "GET /api/receipts/:id": PUBLIC("404 not_found"),
   "GET /api/merchant/keys": OWNER("200"),
   "POST /api/merchant/keys": OWNER("201", {}),
   "DELETE /api/merchant/keys/:id": OWNED("200"),
@@ -407,6 +410,7 @@ export const TEAM_ROLES: Record<Role | "own", readonly string[]> = {
     "GET /api/agents/:id/connections",
     "GET /api/agents/:id/fetches",
     "GET /api/merchant",
+    "GET /api/merchant/products",
     "GET /api/merchant/settlements",
     "GET /api/merchant/settlements.csv",
     "GET /api/merchant/settlements/:id",
@@ -474,6 +478,7 @@ export const TEAM_ROLES: Record<Role | "own", readonly string[]> = {
     "PATCH /api/listings/:id",
     "DELETE /api/listings/:id",
     "POST /api/merchant/settlements/:id/refund",
+    "POST /api/merchant/settlements/:id/receipt",
     "POST /api/merchant/keys",
   ],
   own: [
