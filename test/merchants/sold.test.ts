@@ -331,7 +331,7 @@ t.test("a signed receipt", async (t) => {
       types: RECEIPT_TYPES,
       primaryType: "Receipt",
       message: signed.receipt,
-    } as never);
+    });
     t.match(await checkReceipt(file({ ...signed, signature: forged })), { valid: false });
   });
 

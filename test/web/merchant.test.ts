@@ -1,6 +1,7 @@
 // Goal: a merchant signs in with the paid wallet, sees a payment arrive live, refunds a part of it with one
 // signature, and creates a key that is shown once.
 import t from "tap";
+import { checkReceipt } from "../../packages/purser/src/receipt.ts";
 import { balanceOf, newAccount, pay } from "../merchants/world.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
 import { picture, stepsOf } from "./pictures.ts";
@@ -31,6 +32,12 @@ t.test("a merchant's work", async (t) => {
     const row = page.getByRole("listitem").filter({ hasText: "2.50" });
     await row.getByText("“localhost/paid”, as the payment names it").waitFor();
     t.match(await row.getByRole("button").innerText(), /^0x/, "not what the payer wrote");
+    const product = page
+      .getByRole("region", { name: "By product" })
+      .getByRole("listitem")
+      .filter({ hasText: "“localhost/paid”" });
+    await product.getByText("2 sold · 1 refused").waitFor();
+    await product.getByText("the buyer needs more USDC").waitFor();
     await picture(page, "merchant", true);
   });
 
@@ -49,6 +56,13 @@ t.test("a merchant's work", async (t) => {
 
   await step("a part is refunded with one signature", async (t) => {
     const before = await balanceOf({ chain }, payer.address);
+    const search = page.getByLabel("Transaction or payment id");
+    await search.fill(`0x${"7".repeat(64)}`);
+    await page.getByText("No payment to you with this hash").waitFor();
+    const { rows } = await world.database.pool.query<{ tx_hash: string }>(
+      "SELECT tx_hash FROM settlements WHERE value = 2500000",
+    );
+    await search.fill(` ${rows[0]?.tx_hash} `);
     const row = page.getByRole("listitem").filter({ hasText: "2.50" });
     await row.getByRole("button").click();
     const amount = drawer.getByRole("textbox", { name: "Refund" });
@@ -68,6 +82,35 @@ t.test("a merchant's work", async (t) => {
     await picture(page, "merchant-refunded");
     await page.keyboard.press("Escape");
     await page.getByRole("listitem").filter({ hasText: "Partly refunded" }).waitFor();
+  });
+
+  await step("the buyer opens a signed receipt, without a session", async (t) => {
+    const row = page.getByRole("listitem").filter({ hasText: "Partly refunded" });
+    await row.getByRole("button").click();
+    await drawer.getByText("Not reported").waitFor();
+    await drawer.getByRole("button", { name: "Make a receipt" }).click();
+    const path = await drawer
+      .getByRole("link", { name: "Receipt for the buyer" })
+      .getAttribute("href");
+    await picture(page, "merchant-receipt-link");
+    await page.keyboard.press("Escape");
+    await page.getByLabel("Transaction or payment id").fill("");
+    const buyer = await world.open(t, path ?? "", { reducedMotion: "reduce" });
+    await buyer.page.getByRole("heading", { name: "Receipt", exact: true }).waitFor();
+    await buyer.page.getByText("The payment is on the chain, and final.").waitFor();
+    await buyer.page.getByText("“http://localhost/paid”").waitFor();
+    await buyer.page.getByRole("region", { name: "Refunds" }).getByText("0.75").waitFor();
+    await picture(buyer.page, "receipt", true);
+    const [saved] = await Promise.all([
+      buyer.page.waitForEvent("download"),
+      buyer.page.getByRole("button", { name: "Save" }).click(),
+    ]);
+    t.match(await checkReceipt(await saved.path()), { valid: true });
+    const answer = await app.inject({ url: path ?? "", headers: { accept: "text/html" } });
+    t.match([answer.statusCode, answer.headers["x-robots-tag"]], [200, "noindex"]);
+    await buyer.page.goto(new URL(`/receipts/rcp_${"0".repeat(48)}`, buyer.page.url()).href);
+    await buyer.page.getByText("Receipt not found").waitFor();
+    t.same(buyer.faults, []);
   });
 
   await step("a key is shown once, and revoked with a press", async (t) => {

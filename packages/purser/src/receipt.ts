@@ -87,7 +87,7 @@ async function signerOf(receipt: Members, signature: string): Promise<Address | 
       primaryType: "Receipt",
       message: receipt,
       signature: signature as Hex,
-    } as never);
+    });
   } catch {
     return undefined;
   }

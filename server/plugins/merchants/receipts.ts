@@ -85,7 +85,7 @@ export async function signReceipt(
     types: RECEIPT_TYPES,
     primaryType: "Receipt" as const,
   };
-  const signature = await signer.signTypedData({ ...typedData, message: receipt } as never);
+  const signature = await signer.signTypedData({ ...typedData, message: receipt });
   return { receipt, signer: signer.address, signature, ...typedData };
 }
 

@@ -14,6 +14,7 @@ import {
   VolumePerDay,
   WhyFailed,
 } from "../../features/merchant/MerchantNumbers.tsx";
+import { Products } from "../../features/merchant/Products.tsx";
 import { Settlements } from "../../features/merchant/Settlements.tsx";
 import { useParameter } from "../../lib/use-parameter.ts";
 import { useInfo } from "../../shared/info.ts";
@@ -73,6 +74,7 @@ export default function MerchantScreen(): ReactNode {
           </Loading>
         )}
         <Settlements />
+        <Products days={days} />
         {merchant && <WhyFailed merchant={merchant} />}
         <MerchantKeys merchant={merchant} />
         {info && network && <PointYourApi info={info} network={network} />}
