@@ -16,6 +16,7 @@ t.test("a merchant's work", async (t) => {
   const { page, faults } = await world.open(t, "/merchant", { reducedMotion: "reduce" });
   const step = stepsOf(t);
   const drawer = page.getByRole("dialog");
+  const settlements = page.getByRole("region", { name: "Settlements" });
 
   await step("the first payment appears without a reload", async (t) => {
     await signInWithDemoWallet(page);
@@ -25,11 +26,11 @@ t.test("a merchant's work", async (t) => {
     await post(app, "verify", broke);
     await app.keepRefusals();
     await pay({ app, chain, payer }, payTo, "120000");
-    await page.getByRole("listitem").filter({ hasText: "2.50" }).waitFor();
+    await settlements.getByRole("listitem").filter({ hasText: "2.50" }).waitFor();
     await page.getByRole("heading", { name: "Volume per day" }).waitFor();
-    await page.getByText("The payer's balance is below the amount.").waitFor();
+    await page.getByText("The payer's balance is below the amount.", { exact: true }).waitFor();
     await page.getByText("2.62 USDC in 2 settlements in 30 days").first().waitFor();
-    const row = page.getByRole("listitem").filter({ hasText: "2.50" });
+    const row = settlements.getByRole("listitem").filter({ hasText: "2.50" });
     await row.getByText("“localhost/paid”, as the payment names it").waitFor();
     t.match(await row.getByRole("button").innerText(), /^0x/, "not what the payer wrote");
     const product = page
@@ -43,7 +44,10 @@ t.test("a merchant's work", async (t) => {
 
   await step("filters narrow the list, and the CSV contains the listed rows", async (t) => {
     await page.getByLabel("At least, USDC").fill("1");
-    await page.getByRole("listitem").filter({ hasText: "0.12" }).waitFor({ state: "detached" });
+    await settlements
+      .getByRole("listitem")
+      .filter({ hasText: "0.12" })
+      .waitFor({ state: "detached" });
     const href = await page.getByRole("link", { name: "CSV" }).getAttribute("href");
     t.equal(href, "/api/merchant/settlements.csv?minimum=1");
     const [download] = await Promise.all([
@@ -63,7 +67,7 @@ t.test("a merchant's work", async (t) => {
       "SELECT tx_hash FROM settlements WHERE value = 2500000",
     );
     await search.fill(` ${rows[0]?.tx_hash} `);
-    const row = page.getByRole("listitem").filter({ hasText: "2.50" });
+    const row = settlements.getByRole("listitem").filter({ hasText: "2.50" });
     await row.getByRole("button").click();
     const amount = drawer.getByRole("textbox", { name: "Refund" });
     await amount.fill("3");
@@ -81,11 +85,11 @@ t.test("a merchant's work", async (t) => {
     t.equal(await balanceOf({ chain }, payer.address), before + 750_000n);
     await picture(page, "merchant-refunded");
     await page.keyboard.press("Escape");
-    await page.getByRole("listitem").filter({ hasText: "Partly refunded" }).waitFor();
+    await settlements.getByRole("listitem").filter({ hasText: "Partly refunded" }).waitFor();
   });
 
   await step("the buyer opens a signed receipt, without a session", async (t) => {
-    const row = page.getByRole("listitem").filter({ hasText: "Partly refunded" });
+    const row = settlements.getByRole("listitem").filter({ hasText: "Partly refunded" });
     await row.getByRole("button").click();
     await drawer.getByText("Not reported").waitFor();
     await drawer.getByRole("button", { name: "Make a receipt" }).click();
@@ -140,7 +144,7 @@ t.test("a merchant's work", async (t) => {
       "UPDATE settlements SET resource_url = 'x:Refund at evil.example'",
     );
     await page.reload();
-    await page
+    await settlements
       .getByRole("listitem")
       .filter({ hasText: "Partly refunded" })
       .getByRole("button")

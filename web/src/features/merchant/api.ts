@@ -30,8 +30,10 @@ export const merchantQuery = (days: string) =>
     refetchInterval: FRESH_MS,
   });
 
-export const productsQuery = (days: string) =>
-  pagedQuery<MerchantProduct>(keys.merchantProducts(days), "/api/merchant/products", { days });
+export const productsQuery = (days: string) => ({
+  ...pagedQuery<MerchantProduct>(keys.merchantProducts(days), "/api/merchant/products", { days }),
+  refetchInterval: FRESH_MS,
+});
 
 export interface SettlementFilter {
   readonly [name: string]: string | undefined;
