@@ -3,6 +3,7 @@
 import { randomBytes } from "node:crypto";
 import t from "tap";
 import { verifyTypedData } from "viem";
+import { main } from "../../packages/purser/src/cli.ts";
 import { checkReceipt } from "../../packages/purser/src/receipt.ts";
 import { REASONS } from "../../server/schemes/scheme.ts";
 import { FIXES } from "../../server/plugins/merchants/fixes.ts";
@@ -325,7 +326,11 @@ t.test("a signed receipt", async (t) => {
         { valid: false },
         JSON.stringify(change),
       );
-    t.match(await checkReceipt(file({ hello: 1 })), { valid: false });
+    const printed: string[] = [];
+    const command = (of: string) => main(["receipt", of], {}, (line) => void printed.push(line));
+    t.equal(await command(receipt.url), 0);
+    t.equal(await command(file({ hello: 1 })), 1);
+    t.match(printed.join("\n"), /"valid":true[^]*"valid":false/);
     const forged = await newAccount().signTypedData({
       domain: signed.domain,
       types: RECEIPT_TYPES,

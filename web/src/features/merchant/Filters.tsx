@@ -50,6 +50,12 @@ export function Filters({ choice }: { choice: Choice }): ReactNode {
   const networks = useInfo()?.networks ?? [];
   return (
     <Group>
+      <TextInput
+        flex="1 1 100%"
+        aria-label="Transaction or payment id"
+        placeholder="Transaction or payment id"
+        {...choice.payment}
+      />
       <NativeSelect aria-label="Status" data={STATUS_OPTIONS} {...choice.status} />
       {networks.length > 1 && (
         <NativeSelect
@@ -63,12 +69,6 @@ export function Filters({ choice }: { choice: Choice }): ReactNode {
       )}
       <TextInput flex="1 1 130px" aria-label="From day" type="date" {...choice.from} />
       <TextInput flex="1 1 130px" aria-label="To day" type="date" {...choice.to} />
-      <TextInput
-        flex="1 1 220px"
-        aria-label="Transaction or payment id"
-        placeholder="Transaction or payment id"
-        {...choice.payment}
-      />
       <TextInput flex="1 1 130px" aria-label="Payer" placeholder="Payer 0x…" {...choice.payer} />
       <TextInput
         flex="1 1 130px"

@@ -28,7 +28,11 @@ export function Receipt({ signed }: { signed: SignedMerchantReceipt }): ReactNod
                 {status === "paid" ? "Paid" : "Removed from the chain"}
               </Badge>
               {status === "paid" && !final && <Badge color="sea">Not final yet</Badge>}
-              {receipt.refunded !== "0" && <Badge color="gray">Refunds</Badge>}
+              {refunds.some((refund) => refund.status === "settled") && (
+                <Badge color="gray">
+                  {receipt.refunded === receipt.amount ? "Refunded" : "Partly refunded"}
+                </Badge>
+              )}
             </Group>
             {status === "paid" ? (
               <Text c="dimmed" size="sm">
@@ -89,12 +93,12 @@ function Refunds({ signed: { receipt } }: { signed: SignedMerchantReceipt }): Re
       <FramedRows>
         {receipt.refunds.map((refund, index) => (
           <li key={`${refund.transaction} ${index}`} className={`list-row ${styles.refund}`}>
-            <span>{REFUND_STATES[refund.status] ?? refund.status}</span>
-            <span>
+            <div>
+              <p>{REFUND_STATES[refund.status] ?? refund.status}</p>
               {refund.transaction !== "" && (
                 <TxHash value={refund.transaction} explorerUrl={explorer} />
               )}
-            </span>
+            </div>
             <Money amount={refund.amount} />
           </li>
         ))}
