@@ -5,6 +5,7 @@ import t from "tap";
 import { verifyTypedData } from "viem";
 import { main } from "../../packages/purser/src/cli.ts";
 import { checkReceipt } from "../../packages/purser/src/receipt.ts";
+import { deleteOldRows } from "../../server/infra/retention.ts";
 import { REASONS } from "../../server/schemes/scheme.ts";
 import { FIXES } from "../../server/plugins/merchants/fixes.ts";
 import { RECEIPT_TYPES } from "../../server/plugins/merchants/receipts.ts";
@@ -364,6 +365,16 @@ t.test("a signed receipt", async (t) => {
       {},
     );
     t.match(remade, { status: 409, body: { code: "conflict" } });
+    await database.pool.query(
+      "UPDATE settlements SET created_at = now() - interval '900 days' WHERE id = 'pay_lost'",
+    );
+    await deleteOldRows(app.pool, config.retention);
+    t.match((await open(lost)).json(), { code: "not_found" });
+    const { rowCount } = await database.pool.query(
+      "SELECT 1 FROM merchant_receipts WHERE id = $1",
+      [lost],
+    );
+    t.equal(rowCount, 0, "a receipt goes with its settlement");
   });
 
   await t.test("other ids open nothing, guesses are limited, and no log has the id", async (t) => {
