@@ -40,6 +40,8 @@ export const RATE_LIMITS = {
   faucet: own(600),
   /** Searches, sums and exports over all payments of an owner. */
   report: own(300),
+  /** Receipts of merchants, which are signed each time. */
+  receipt: shared(60),
 } as const satisfies Record<string, RateLimit>;
 
 export type LimitName = keyof typeof RATE_LIMITS;

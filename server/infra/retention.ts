@@ -61,7 +61,9 @@ const FACILITATED = `
          AND created_at < now() - make_interval(hours => $1)
          AND (valid_before < extract(epoch FROM now() - interval '1 day') OR NOT ${IS_PAYMENT})
        ORDER BY created_at LIMIT $2))
-    RETURNING from_address, chain_id, asset, nonce, status, value, terms),
+    RETURNING from_address, chain_id, asset, nonce, id, status, value, terms),
+  receipts AS (
+    DELETE FROM merchant_receipts r USING gone WHERE r.settlement_id = gone.id),
   carried AS (
     DELETE FROM settlement_transactions i USING gone
      WHERE i.from_address = gone.from_address AND i.chain_id = gone.chain_id AND i.asset = gone.asset
@@ -144,6 +146,11 @@ const rulesFor = (days: Retention): readonly Rule[] => [
   // Sellers.
   { what: "hours", hours: days.statisticsDays * DAY, sql: rowsOf("facilitator_hours", "hour") },
   { what: "refusals", hours: days.statisticsDays * DAY, sql: rowsOf("merchant_refusals", "hour") },
+  {
+    what: "refusals",
+    hours: days.statisticsDays * DAY,
+    sql: rowsOf("merchant_product_refusals", "day"),
+  },
   // Their creation and revocation stay in the owner's audit.
   { what: "keys", hours: days.statisticsDays * DAY, sql: rowsOf("merchant_keys", "revoked_at") },
   // Of devices that could not be reached within a day.

@@ -38,10 +38,16 @@ const SECRET_PATHS = [
 /** An API key or token that was put into a path by mistake. */
 const API_KEY = /purser_(?:[a-z]{2}_)?[0-9A-Za-z]{20,}/g;
 
+/** Whoever knows a receipt's id may read it. */
+const RECEIPT = /rcp_[0-9A-Za-z]+/g;
+
 /** Query strings are never logged: a careless client may have put secrets there. */
 const requestSerializer = (request: FastifyRequest): Record<string, unknown> => ({
   method: request.method,
-  path: request.url.split("?", 1)[0]?.replaceAll(API_KEY, "purser_[secret]"),
+  path: request.url
+    .split("?", 1)[0]
+    ?.replaceAll(API_KEY, "purser_[secret]")
+    .replaceAll(RECEIPT, "rcp_[secret]"),
   ip: request.ip,
 });
 

@@ -30,6 +30,7 @@ const Reasons = Type.Array(
   Type.Object({
     reason: Type.String({ description: "The protocol's reason code" }),
     message: Type.String({ description: "A sentence for people" }),
+    fix: Nullable(Type.String(), "What the seller changes; null if the chain gave the reason"),
     count: Count,
     lastAt: Timestamp,
   }),
@@ -79,6 +80,29 @@ export const Merchant = Type.Object({
 });
 export type Merchant = Static<typeof Merchant>;
 
+export const MerchantProductQuery = Strict({ ...MerchantQuery.properties, ...pageQuery });
+export type MerchantProductQuery = Static<typeof MerchantProductQuery>;
+export const MerchantProductPage = Page(
+  Type.Object({
+    id: Id,
+    thirdParty: ThirdParty({
+      url: Nullable(Type.String(), "Without its query; null: the payments do not name it"),
+      method: Nullable(Type.String(), "Null: the payments do not name it"),
+    }),
+    settled: Count,
+    volume: Amount,
+    refunded: Described(Amount, "Of these payments: refunded, or still possible"),
+    pending: Count,
+    failed: Described(Count, "Accepted, and then not paid"),
+    refused: Described(
+      Count,
+      "Refused by verify or settle. The first 100 products and reasons of a day (UTC) are counted",
+    ),
+    refusals: Described(Reasons, "The five most frequent reasons of these"),
+  }),
+);
+export type MerchantProductPage = Static<typeof MerchantProductPage>;
+
 export const RefundStatus = OneOf(
   ["pending", "settled", "failed"],
   "pending: signed and sent; the outcome is not known yet",
@@ -110,10 +134,15 @@ const settlement = {
   thirdParty: ThirdParty({
     url: Nullable(
       Type.String(),
-      "The http(s) URL of what was sold, as the payment names it, not verified; null if it does not",
+      "The http(s) URL of what was sold, without its query, as the payment names it, not verified; null if it does not",
     ),
     method: Nullable(Type.String(), "Null if the payment does not name it"),
+    description: Nullable(Type.String(), "As the payment states it; null if it states none"),
   }),
+  delivery: OneOf(
+    ["delivered", "not_delivered", "not_reported"],
+    "What the payer's wallet reported about the answer. Only wallets of this service report it",
+  ),
   txHash: Nullable(TxHash),
   final: Type.Boolean({ description: "Final: no reorganisation can reverse it" }),
   errorReason: Nullable(Type.String()),
@@ -128,9 +157,60 @@ export type MerchantSettlement = Static<typeof MerchantSettlement>;
 export const MerchantSettlementPage = Page(MerchantSettlement);
 export const MerchantSettlementDetail = Type.Object({
   ...settlement,
+  receipt: Nullable(
+    Type.String(),
+    "The public page of this payment for its buyer; null: you have not made it",
+  ),
   refunds: Type.Array(Refund),
 });
 export type MerchantSettlementDetail = Static<typeof MerchantSettlementDetail>;
+
+const Text = (description: string) => Type.String({ description });
+export const MerchantReceipt = Type.Object({
+  id: Id,
+  service: Text("The service that signed it"),
+  status: OneOf(["paid", "removed"], "removed: a reorganisation of the chain removed the payment"),
+  message: Text("The same as a sentence"),
+  network: NetworkId,
+  asset: AddressOutput,
+  amount: Amount,
+  payer: AddressOutput,
+  payee: AddressOutput,
+  paidAt: Text("Empty while it is not paid"),
+  transaction: Text("Its hash; empty while it is not paid"),
+  block: Text("Its number; empty while it is not paid"),
+  blockHash: Text("Empty while it is not paid"),
+  final: Type.Boolean({ description: "Final: no reorganisation can reverse it" }),
+  refunded: Described(Amount, "Refunded, or still possible through a signed refund"),
+  refunds: Type.Array(
+    Type.Object({
+      amount: Amount,
+      status: RefundStatus,
+      transaction: Text("Its hash; empty while it is not known"),
+      at: Text("When it was paid; empty if it was not"),
+    }),
+  ),
+  thirdParty: ThirdParty({
+    url: Text("Of what was sold, without its query, as the payment names it; empty if it does not"),
+    method: Text("Empty if the payment does not name it"),
+  }),
+  asOf: Described(Timestamp, "The time of this state"),
+});
+export type MerchantReceipt = Static<typeof MerchantReceipt>;
+export const SignedMerchantReceipt = Type.Object({
+  receipt: MerchantReceipt,
+  signer: AddressOutput,
+  signature: Type.String({ pattern: "^0x[0-9a-f]{130}$", examples: [`0x${"1".repeat(130)}`] }),
+  domain: Type.Object({ name: Type.String(), version: Type.String(), chainId: Type.Integer() }),
+  types: TypedDataTypes,
+  primaryType: Type.String(),
+});
+export type SignedMerchantReceipt = Static<typeof SignedMerchantReceipt>;
+export const NewMerchantReceipt = Type.Object({
+  id: Id,
+  url: Text("The page for the buyer. Whoever has this link can read it"),
+});
+export type NewMerchantReceipt = Static<typeof NewMerchantReceipt>;
 
 const STATUS = "(pending|queued|submitted|settled|failed|expired)";
 const filters = {
@@ -146,6 +226,13 @@ const filters = {
   to: Optional(Type.String({ maxLength: 40, description: "A time or a date, exclusive" })),
   payer: Optional(AddressInput),
   minimum: Optional(Described(Amount, "USDC: no smaller ones")),
+  payment: Optional(
+    Type.String({
+      pattern: "^(0[xX][0-9a-fA-F]{64}|[A-Za-z][A-Za-z0-9_]{0,63})$",
+      description:
+        "A transaction hash, or the id of a settlement. Other wallets' payments are not found",
+    }),
+  ),
 };
 export const MerchantSettlementFilters = Strict({ ...filters, ...pageQuery });
 export type MerchantSettlementFilters = Static<typeof MerchantSettlementFilters>;

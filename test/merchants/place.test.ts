@@ -71,7 +71,12 @@ t.test("a merchant's data", async (t) => {
       const { items } = await list("?limit=1", seller);
       return (items[0] as unknown as { thirdParty: object }).thirdParty;
     };
-    t.same(await newest(), { untrusted: true, url: "http://localhost/paid", method: null });
+    t.same(await newest(), {
+      untrusted: true,
+      url: "http://localhost/paid",
+      method: null,
+      description: null,
+    });
     const named = await signedPayment({
       chain,
       payer,
@@ -88,12 +93,12 @@ t.test("a merchant's data", async (t) => {
       "UPDATE settlements SET resource_url = NULL, resource_method = NULL WHERE id = $1",
       [paymentId],
     );
-    t.same(await newest(), { untrusted: true, url: null, method: null });
+    t.same(await newest(), { untrusted: true, url: null, method: null, description: null });
     const csv = await app.inject({
       url: "/api/merchant/settlements.csv",
       headers: seller.headers,
     });
-    t.match(csv.body.split("\r\n")[0], /,method,url$/);
+    t.match(csv.body.split("\r\n")[0], /,method,url,description,maximum,delivery$/);
     t.match(csv.body, "http://localhost/paid");
   });
 

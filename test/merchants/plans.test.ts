@@ -5,7 +5,7 @@ import { testApp } from "../helpers/app.ts";
 import { signIn } from "../helpers/owner.ts";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { makeRefund } from "../../server/plugins/merchants/refund-store.ts";
-import { keepRefusals } from "../../server/plugins/merchants/refusals.ts";
+import { keepProductRefusals, keepRefusals } from "../../server/plugins/merchants/refusals.ts";
 import { databaseWithPlans, recordScans, type Scan } from "../conventions/plans.ts";
 import { send } from "./world.ts";
 
@@ -22,11 +22,11 @@ t.test("query plans of a merchant's reads", async (t) => {
   await database.pool.query("ALTER TABLE settlements DISABLE TRIGGER USER");
   await database.pool.query(
     `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, to_address, value, valid_after,
-       valid_before, signature, relay, status, error_reason, tx_hash, proof, created_at, settled_at, final_at, class)
+       valid_before, signature, relay, status, error_reason, resource_url, tx_hash, proof, created_at, settled_at, final_at, class)
      SELECT '0x' || lpad(to_hex(n), 40, '0'), 84532, $2, '0x' || lpad(to_hex(m * 1000 + n), 64, '0'),
             'pay_' || m || '_' || n, 'facilitated', CASE m WHEN 0 THEN $1 ELSE '0x' || lpad(to_hex(m), 40, '0') END,
             n, 0, 1, '', true, CASE n % 10 WHEN 0 THEN 'failed' ELSE 'settled' END,
-            CASE n % 10 WHEN 0 THEN 'test' END, '0x' || lpad(to_hex(m * 1000 + n), 64, '0'), '{"kind":"receipt"}', at, at, at, 2
+            CASE n % 10 WHEN 0 THEN 'test' END, 'https://api.example/' || n % 7, '0x' || lpad(to_hex(m * 1000 + n), 64, '0'), '{"kind":"receipt"}', at, at, at, 2
        FROM generate_series(0, $3) m, generate_series(1, $4) n,
             LATERAL (SELECT now() - n * interval '5 hours' AS at) times`,
     [payTo, ctx.chain.usdc.toLowerCase(), OTHERS, EACH],
@@ -51,8 +51,22 @@ t.test("query plans of a merchant's reads", async (t) => {
   await read("/settlements?status=failed&minimum=0.0001");
   await read(`/settlements?payer=0x${"7".padStart(40, "0")}`);
   await read("/settlements/pay_0_3");
+  await read(`/settlements?payment=0x${"3".padStart(64, "0")}`);
+  await read("/settlements?payment=pay_0_3");
+  const { nextCursor: later } = await read("/products?days=90&limit=1");
+  await read(`/products?days=90&limit=1&cursor=${String(later)}`);
   const csv = await app.inject({ url: "/api/merchant/settlements.csv", headers: merchant.headers });
   t.equal(csv.body.trim().split("\r\n").length, EACH + 1);
+  await keepProductRefusals(app.pool, [
+    {
+      payee: payTo,
+      chainId: 84_532,
+      url: "https://api.example/1",
+      method: null,
+      reason: "invalid_payload",
+      count: 3,
+    },
+  ]);
   await keepRefusals(app.pool, [
     { payee: payTo, chainId: 84_532, operation: "verify", reason: "invalid_payload", count: 3 },
   ]);

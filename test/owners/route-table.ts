@@ -321,6 +321,7 @@ export const ROUTES: Record<string, RouteRow> = {
 
   // Merchants
   "GET /api/merchant": OWNER("200"),
+  "GET /api/merchant/products": OWNER("200"),
   "GET /api/merchant/settlements": OWNER("200"),
   "GET /api/merchant/settlements.csv": OWNER("200"),
   "GET /api/merchant/settlements/:id": OWNED("200"),
@@ -329,6 +330,8 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /api/merchant/fees/entries": OWNER("200"),
   "GET /api/merchant/fees/entries.csv": OWNER("200"),
   "POST /api/merchant/fees/pay": PUBLIC("422 validation_failed"),
+  "POST /api/merchant/settlements/:id/receipt": OWNED("200", {}),
+  "GET /api/receipts/:id": PUBLIC("404 not_found"),
   "GET /api/merchant/keys": OWNER("200"),
   "POST /api/merchant/keys": OWNER("201", {}),
   "DELETE /api/merchant/keys/:id": OWNED("200"),
@@ -411,6 +414,7 @@ export const TEAM_ROLES: Record<Role | "own", readonly string[]> = {
     "GET /api/agents/:id/connections",
     "GET /api/agents/:id/fetches",
     "GET /api/merchant",
+    "GET /api/merchant/products",
     "GET /api/merchant/settlements",
     "GET /api/merchant/settlements.csv",
     "GET /api/merchant/settlements/:id",
@@ -481,6 +485,7 @@ export const TEAM_ROLES: Record<Role | "own", readonly string[]> = {
     "PATCH /api/listings/:id",
     "DELETE /api/listings/:id",
     "POST /api/merchant/settlements/:id/refund",
+    "POST /api/merchant/settlements/:id/receipt",
     "POST /api/merchant/keys",
   ],
   own: [

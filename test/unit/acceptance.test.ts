@@ -184,7 +184,7 @@ t.test("the row of a new settlement", async (t) => {
     acceptedBlock: 0n,
     gas: { accounts: ["strangers"], hold: 7n },
     traceparent: "00-trace",
-    resource: { url: "https://a.example", method: "GET" },
+    resource: { url: "https://a.example", method: "GET", description: "Weather" },
   });
   const { sql, asked } = statements([columns(0xab), columns(2)]);
   await acceptSettlements(sql, [whole, request(2)]);
@@ -216,6 +216,7 @@ t.test("the row of a new settlement", async (t) => {
       traceparent: "00-trace",
       resource_url: "https://a.example",
       resource_method: "GET",
+      resource_description: "Weather",
     },
     {
       ...common,
@@ -230,6 +231,7 @@ t.test("the row of a new settlement", async (t) => {
       traceparent: null,
       resource_url: null,
       resource_method: null,
+      resource_description: null,
     },
   ]);
   t.equal(asked.length, 1);
@@ -283,14 +285,14 @@ t.test("what a watched row is compared with", async (t) => {
     return asked[1]?.values;
   };
   const first = [from, AUTHORIZATION.chainId, asset.toLowerCase(), nonceOf(0xab), "1000"];
-  t.same(await values({}), [...first, null, null, true, to, "0", "2000", null, null, null]);
+  t.same(await values({}), [...first, null, null, true, to, "0", "2000", null, null, null, null]);
   const [key, body] = [Buffer.from("01", "hex"), Buffer.from("02", "hex")];
   t.same(
     await values({
       authorization: { ...authorization, terms: { scheme: "exact-permit2" } },
       callerKeyHash: key,
       bodyHash: body,
-      resource: { url: "https://a.example", method: "GET" },
+      resource: { url: "https://a.example", method: "GET", description: "Weather" },
     }),
     [
       ...first,
@@ -303,6 +305,7 @@ t.test("what a watched row is compared with", async (t) => {
       { scheme: "exact-permit2" },
       "https://a.example",
       "GET",
+      "Weather",
     ],
   );
 });

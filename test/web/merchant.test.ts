@@ -2,6 +2,7 @@
 // signature, and creates a key that is shown once.
 import t from "tap";
 import { balanceOf, FEE_ADDRESS, newAccount, pay } from "../merchants/world.ts";
+import { checkReceipt } from "../../packages/purser/src/receipt.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
 import { addAxe, violations } from "./axe.ts";
 import { picture, stepsOf } from "./pictures.ts";
@@ -16,6 +17,7 @@ t.test("a merchant's work", async (t) => {
   const { page, faults } = await world.open(t, "/merchant", { reducedMotion: "reduce" });
   const step = stepsOf(t);
   const drawer = page.getByRole("dialog");
+  const settlements = page.getByRole("region", { name: "Settlements" });
 
   await step("the first payment appears without a reload", async (t) => {
     await signInWithDemoWallet(page);
@@ -25,19 +27,28 @@ t.test("a merchant's work", async (t) => {
     await post(app, "verify", broke);
     await app.keepRefusals();
     await pay({ app, chain, payer }, payTo, "120000");
-    await page.getByRole("listitem").filter({ hasText: "2.50" }).waitFor();
+    await settlements.getByRole("listitem").filter({ hasText: "2.50" }).waitFor();
     await page.getByRole("heading", { name: "Volume per day" }).waitFor();
-    await page.getByText("The payer's balance is below the amount.").waitFor();
+    await page.getByText("The payer's balance is below the amount.", { exact: true }).waitFor();
     await page.getByText("2.62 USDC in 2 settlements in 30 days").first().waitFor();
-    const row = page.getByRole("listitem").filter({ hasText: "2.50" });
+    const row = settlements.getByRole("listitem").filter({ hasText: "2.50" });
     await row.getByText("“localhost/paid”, as the payment names it").waitFor();
     t.match(await row.getByRole("button").innerText(), /^0x/, "not what the payer wrote");
+    const product = page
+      .getByRole("region", { name: "By product" })
+      .getByRole("listitem")
+      .filter({ hasText: "“localhost/paid”" });
+    await product.getByText("2 sold · 1 refused").waitFor();
+    await product.getByText("the buyer needs more USDC").waitFor();
     await picture(page, "merchant", true);
   });
 
   await step("filters narrow the list, and the CSV contains the listed rows", async (t) => {
     await page.getByLabel("At least, USDC").fill("1");
-    await page.getByRole("listitem").filter({ hasText: "0.12" }).waitFor({ state: "detached" });
+    await settlements
+      .getByRole("listitem")
+      .filter({ hasText: "0.12" })
+      .waitFor({ state: "detached" });
     const href = await page.getByRole("link", { name: "CSV" }).getAttribute("href");
     t.equal(href, "/api/merchant/settlements.csv?minimum=1");
     const [download] = await Promise.all([
@@ -50,7 +61,14 @@ t.test("a merchant's work", async (t) => {
 
   await step("a part is refunded with one signature", async (t) => {
     const before = await balanceOf({ chain }, payer.address);
-    const row = page.getByRole("listitem").filter({ hasText: "2.50" });
+    const search = page.getByLabel("Transaction or payment id");
+    await search.fill(`0x${"7".repeat(64)}`);
+    await page.getByText("No payment to you with this hash").waitFor();
+    const { rows } = await world.database.pool.query<{ tx_hash: string }>(
+      "SELECT tx_hash FROM settlements WHERE value = 2500000",
+    );
+    await search.fill(` ${rows[0]?.tx_hash} `);
+    const row = settlements.getByRole("listitem").filter({ hasText: "2.50" });
     await row.getByRole("button").click();
     const amount = drawer.getByRole("textbox", { name: "Refund" });
     await amount.fill("3");
@@ -68,7 +86,36 @@ t.test("a merchant's work", async (t) => {
     t.equal(await balanceOf({ chain }, payer.address), before + 750_000n);
     await picture(page, "merchant-refunded");
     await page.keyboard.press("Escape");
-    await page.getByRole("listitem").filter({ hasText: "Partly refunded" }).waitFor();
+    await settlements.getByRole("listitem").filter({ hasText: "Partly refunded" }).waitFor();
+  });
+
+  await step("the buyer opens a signed receipt, without a session", async (t) => {
+    const row = settlements.getByRole("listitem").filter({ hasText: "Partly refunded" });
+    await row.getByRole("button").click();
+    await drawer.getByText("Not reported").waitFor();
+    await drawer.getByRole("button", { name: "Make a receipt" }).click();
+    const path = await drawer
+      .getByRole("link", { name: "Receipt for the buyer" })
+      .getAttribute("href");
+    await picture(page, "merchant-receipt-link");
+    await page.keyboard.press("Escape");
+    await page.getByLabel("Transaction or payment id").fill("");
+    const buyer = await world.open(t, path ?? "", { reducedMotion: "reduce" });
+    await buyer.page.getByRole("heading", { name: "Receipt", exact: true }).waitFor();
+    await buyer.page.getByText("The payment is on the chain, and final.").waitFor();
+    await buyer.page.getByText("“http://localhost/paid”").waitFor();
+    await buyer.page.getByRole("region", { name: "Refunds" }).getByText("0.75").waitFor();
+    await picture(buyer.page, "receipt", true);
+    const [saved] = await Promise.all([
+      buyer.page.waitForEvent("download"),
+      buyer.page.getByRole("button", { name: "Save" }).click(),
+    ]);
+    t.match(await checkReceipt(await saved.path()), { valid: true });
+    const answer = await app.inject({ url: path ?? "", headers: { accept: "text/html" } });
+    t.match([answer.statusCode, answer.headers["x-robots-tag"]], [200, "noindex"]);
+    await buyer.page.goto(new URL(`/receipts/rcp_${"0".repeat(48)}`, buyer.page.url()).href);
+    await buyer.page.getByText("Receipt not found").waitFor();
+    t.same(buyer.faults, []);
   });
 
   await step("a key is shown once, and revoked with a press", async (t) => {
@@ -98,7 +145,7 @@ t.test("a merchant's work", async (t) => {
       "UPDATE settlements SET resource_url = 'x:Refund at evil.example'",
     );
     await page.reload();
-    await page
+    await settlements
       .getByRole("listitem")
       .filter({ hasText: "Partly refunded" })
       .getByRole("button")

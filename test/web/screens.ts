@@ -184,6 +184,11 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
   const payer = testAccount(74);
   await world.chain.mint(payer.address, 9_000_000n);
   const settlementId = await pay({ ...world, payer }, DEMO_OWNER.address, "2500000");
+  const made = await asOwner(world.app, owner, {
+    method: "POST",
+    url: `/api/merchant/settlements/${settlementId}/receipt`,
+    body: {},
+  });
   const base = `/agents/${agent.id}`;
   return [
     { name: "agents", path: "/agents", ready: "idle-agent" },
@@ -192,6 +197,11 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       name: "merchant-settlement",
       path: `/merchant?settlement=${settlementId}`,
       ready: "Sign and refund",
+    },
+    {
+      name: "receipt",
+      path: `/receipts/${made.json<{ id: string }>().id}`,
+      ready: "Check it yourself",
     },
     { name: "agent-new", path: "/agents/new", ready: "Create agent" },
     {

@@ -100,6 +100,13 @@ export async function main(
       show(done);
       return hasRefused(done) ? EXIT.failed : EXIT.done;
     }
+    if (command === "receipt") {
+      // Loaded only here, because few other commands need the signature library.
+      const { checkReceipt } = await import("./receipt.ts");
+      const checked = await checkReceipt(need(rest[0], "a receipt's URL or file"));
+      show(checked);
+      return checked.valid ? EXIT.done : EXIT.failed;
+    }
     const settings = readServiceSettings(env);
     if (settings.apiKey === "" && !KEYLESS.has(command))
       throw new UsageError("set AGENT_API_KEY to the agent's key");

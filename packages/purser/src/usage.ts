@@ -84,6 +84,11 @@ const COMMANDS: Record<string, Command> = {
       "--json": "everything, as JSON",
     },
   },
+  receipt: {
+    usage: ["receipt <url or file>"],
+    about:
+      "Checks a merchant's receipt: that the service signed exactly this. Needs no key.\nExit code 1: it was changed, or is not signed by the service.",
+  },
   payments: {
     usage: ["payments [--task ID] [--detail full]"],
     about: "Lists the payments, including refused ones, newest first.",

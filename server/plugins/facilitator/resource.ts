@@ -1,15 +1,37 @@
 /**
- * What a payment buys: its URL and method. The seller's software names them in its terms and the payer's software repeats
- * them in the payment, so they help the merchant to recognise a sale and prove nothing.
+ * What a payment buys: its URL, method and description. The seller's software names them in its terms and the payer's
+ * software repeats them in the payment, so they help the merchant to recognise a sale and prove nothing.
  */
-import { isRecord } from "../../core/foreign-text.ts";
+import { isRecord, plainWords } from "../../core/foreign-text.ts";
 
-const MAX_URL_LENGTH = 2_048;
+/** Longer texts are not read. */
+const MAX_READ_LENGTH = 8_192;
+const MAX_URL_LENGTH = 1_024;
+const MAX_DESCRIPTION_LENGTH = 200;
 const METHOD = /^[A-Za-z]{1,16}$/;
 /** Websites, and tools of MCP servers. Any other could be a sentence: "x:Refund 500 USDC at evil.example". */
 const SCHEMES = new Set(["http:", "https:", "mcp:"]);
 
-export function resourceIn(body: unknown): { url: string; method: string | null } | undefined {
+export interface Product {
+  /** Without a password, a query and a fragment. */
+  url: string;
+  method: string | null;
+}
+export interface Resource extends Product {
+  description: string | null;
+}
+
+export function resourceIn(body: unknown): Resource | undefined {
+  const product = productIn(body);
+  if (!product) return undefined;
+  const { paymentPayload: payload, paymentRequirements: requirements } = record(body);
+  const stated =
+    record(record(payload)["resource"])["description"] ?? record(requirements)["description"];
+  const description = withoutPasswords(plainWords(stated, MAX_DESCRIPTION_LENGTH));
+  return { ...product, description: description === "" ? null : description };
+}
+
+export function productIn(body: unknown): Product | undefined {
   const { paymentPayload: payload, paymentRequirements: requirements } = record(body);
   // Version 2 has them in the payment; version 1 in the requirements.
   const url = record(record(payload)["resource"])["url"] ?? record(requirements)["resource"];
@@ -22,15 +44,23 @@ export function resourceIn(body: unknown): { url: string; method: string | null 
   return { url: shown, method: isMethod ? method.toUpperCase() : null };
 }
 
-/** Without a password and a fragment. */
+/**
+ * Queries carry keys, tokens and personal data, and nothing tells those from the rest: none is kept. What remains is
+ * ASCII, because a parsed URL escapes everything else.
+ */
 function withoutSecrets(text: string): string | undefined {
-  if (text.length > MAX_URL_LENGTH || !URL.canParse(text)) return undefined;
+  if (text.length > MAX_READ_LENGTH || !URL.canParse(text)) return undefined;
   const url = new URL(text);
   if (!SCHEMES.has(url.protocol) || url.host === "") return undefined;
   url.username = "";
   url.password = "";
+  url.search = "";
   url.hash = "";
-  return url.href.length > MAX_URL_LENGTH ? undefined : url.href;
+  const plain = withoutPasswords(url.href);
+  return plain.length > MAX_URL_LENGTH ? undefined : plain;
 }
+
+/** Of a URL inside the text, such as the path of a proxy. */
+const withoutPasswords = (text: string): string => text.replaceAll(/\/\/[^\s/@]*@/g, "//");
 
 const record = (value: unknown): Record<string, unknown> => (isRecord(value) ? value : {});

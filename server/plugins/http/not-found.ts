@@ -15,7 +15,9 @@ const MACHINE_PATHS =
   /^\/(api|mcp|metrics|openapi\.json|assets|docs|\.well-known|oauth\/(register|token|revoke))(\/|\?|$)|\.(json|txt|md)(\?|$)/;
 /** The first part of the app's paths, as in web/src/app/router.tsx. The app shows any other page as "not found". */
 const APP_PATHS =
-  /^\/(agents|approvals|budgets|developers|facilitator|join|marketplace|merchant|notifications|oauth\/authorize|settings|signin|spending|team|unsubscribe|validate|waiting)(\/|\?|$)/;
+  /^\/(agents|approvals|budgets|developers|facilitator|join|marketplace|merchant|notifications|oauth\/authorize|receipts|settings|signin|spending|team|unsubscribe|validate|waiting)(\/|\?|$)/;
+/** Pages for whoever has their link, and not for search engines. */
+const UNLISTED = /^\/receipts\//;
 const ONE_YEAR_SECONDS = 31_536_000;
 
 declare module "fastify" {
@@ -72,6 +74,7 @@ export default fp(
       return reply
         .code(APP_PATHS.test(request.url) ? 200 : 404)
         .header("cache-control", "no-cache")
+        .headers(UNLISTED.test(request.url) ? { "x-robots-tag": "noindex" } : {})
         .sendFile("index.html");
     }
 

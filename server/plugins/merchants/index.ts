@@ -5,7 +5,14 @@ import { AgentLock } from "../guardrails/agent-lock.ts";
 import routes from "./routes.ts";
 import { databaseSeconds, makeRefund, type RefundFault } from "./refund-store.ts";
 import { Refunds } from "./refunds.ts";
-import { keepRefusals, refusalCounts, refusalOf } from "./refusals.ts";
+import {
+  keepProductRefusals,
+  keepRefusals,
+  productCounts,
+  productRefusalOf,
+  refusalCounts,
+  refusalOf,
+} from "./refusals.ts";
 import { findPaid, readRefundsOf } from "./store.ts";
 
 declare module "fastify" {
@@ -67,14 +74,22 @@ export default fp(
 
     function countRefusals(): void {
       const tally = refusalCounts();
-      const handOver = (): Promise<void> =>
-        tally
-          .handOver((counts) => keepRefusals(app.pool, counts))
-          .catch((err: unknown) => app.log.warn({ err }, "counted refusals not stored yet"));
+      const byProduct = productCounts();
+      const handOver = async (): Promise<void> => {
+        try {
+          await tally.handOver((counts) => keepRefusals(app.pool, counts));
+          await byProduct.handOver((counts) => keepProductRefusals(app.pool, counts));
+        } catch (err) {
+          app.log.warn({ err }, "counted refusals not stored yet");
+        }
+      };
       app.decorate("keepRefusals", handOver);
       app.onRefusedPayment((operation, body, reason) => {
         const refusal = refusalOf(operation, { body, reason }, app.config.networks);
-        if (refusal) tally.add(refusal);
+        if (!refusal) return;
+        tally.add(refusal);
+        const product = productRefusalOf(refusal, body);
+        if (product) byProduct.add(product);
         if (tally.isFull) void handOver();
       });
       const timer = setInterval(() => void handOver(), HAND_OVER_MS).unref();

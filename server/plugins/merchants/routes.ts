@@ -13,6 +13,8 @@ import {
   Merchant,
   MerchantExportFilters,
   MerchantKeyPage,
+  MerchantProductPage,
+  MerchantProductQuery,
   MerchantQuery,
   MerchantSettlementDetail,
   MerchantSettlementFilters,
@@ -23,6 +25,7 @@ import {
   RevokedMerchantKey,
 } from "../../schemas/merchants.ts";
 import { acceptEmptyJson } from "../http/index.ts";
+import { withinTime } from "../payments/search.ts";
 import {
   listMerchantKeys,
   makeMerchantKey,
@@ -30,6 +33,9 @@ import {
   viewMerchantKey,
   type KeyCall,
 } from "./keys.ts";
+import { readProductRequest, readProducts } from "./products.ts";
+import receiptRoutes from "./receipt-routes.ts";
+import { receiptOf, receiptUrl } from "./receipts.ts";
 import { presentRefund } from "./refunds.ts";
 import {
   findPaid,
@@ -58,6 +64,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   await app.register(reading);
   await app.register(refunding);
   await app.register(keys);
+  await app.register(receiptRoutes);
 };
 
 const tags = ["merchants"];
@@ -99,6 +106,28 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
         failures: failures.map(presentReason),
         refusals: refusals.map(presentReason),
       };
+    },
+  );
+
+  app.get(
+    "/api/merchant/products",
+    {
+      config: { ...config, limit: "report", errors: ["too_much_to_read"] },
+      schema: {
+        tags,
+        operationId: "listMerchantProducts",
+        summary: "What was sold: sums by URL and method, the highest volume first",
+        description:
+          "Later pages sum the same time as the first one. Their order follows the sums of the moment.",
+        querystring: MerchantProductQuery,
+        response: { 200: MerchantProductPage },
+      },
+    },
+    async ({ owner, query }) => {
+      const request = readProductRequest(query);
+      return withinTime(app.prisma, app.config.timings.searchMs, (tx) =>
+        readProducts(tx, owner, request),
+      );
     },
   );
 
@@ -160,7 +189,12 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
     async ({ owner, params }) => {
       const row = await findPaid(app.prisma, owner, params.id);
       if (!row) throw new ApiError("not_found", { detail: "You have no settlement with this id." });
-      return presentPaidWhole(row, await readRefundsOf(app.prisma, [row.id]));
+      const [refunds, receipt] = await Promise.all([
+        readRefundsOf(app.prisma, [row.id]),
+        receiptOf(app.prisma, row.id),
+      ]);
+      const url = receipt === undefined ? null : receiptUrl(app.config.publicUrl, receipt);
+      return presentPaidWhole(row, refunds, url);
     },
   );
 };

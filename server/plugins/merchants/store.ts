@@ -28,8 +28,13 @@ export interface SettlementFilter {
   to?: Date;
   payer?: string;
   minimumAtomic?: bigint;
+  /** A transaction hash in lower case, or the id of a settlement. */
+  payment?: string;
   page: PageRequest;
 }
+
+/** What the payer's wallet reported about the answer, if it is a wallet of this service. */
+export type Delivery = "delivered" | "not_delivered" | "not_reported";
 
 /** A settlement that this facilitator was requested to make. */
 export interface PaidRow extends Place {
@@ -43,7 +48,11 @@ export interface PaidRow extends Place {
   terms: SchemeTerms | null;
   resourceUrl: string | null;
   resourceMethod: string | null;
+  resourceDescription: string | null;
+  delivery: Delivery;
   txHash: Hex | null;
+  blockNumber: bigint | null;
+  blockHash: string | null;
   isFinal: boolean;
   errorReason: string | null;
   errorMessage: string | null;
@@ -61,10 +70,35 @@ const paidTo = ({ address, chainId }: Payee): Prisma.SettlementWhereInput => ({
   OR: [{ kind: "facilitated" }, { kind: "x402", relay: true }],
 });
 
+const TX_HASH = /^0x[0-9a-f]{64}$/;
+/** More than any transaction carries. */
+const MOST_OF_TRANSACTION = 200;
+
+/** The payments to this wallet in a transaction: in any that we sent, or in another program's that settled it. */
+async function idsIn(db: Db, payee: Payee, txHash: string): Promise<string[]> {
+  // SQL: by the hashes that we sent, which are not those of the rows if a transaction was sent again.
+  const rows = await db.$queryRaw<{ id: string }[]>`
+    SELECT s.id FROM (
+      SELECT i.from_address, i.chain_id, i.asset, i.nonce
+        FROM relayer_attempts a
+        JOIN settlement_transactions i
+          ON i.chain_id = a.chain_id AND i.lane_address = a.lane_address AND i.lane_nonce = a.nonce
+       WHERE a.hash = ${txHash}
+       UNION
+      SELECT o.from_address, o.chain_id, o.asset, o.nonce FROM settlements o
+       WHERE o.tx_hash = ${txHash} AND o.by_other) AS found
+      JOIN settlements s USING (from_address, chain_id, asset, nonce)
+     WHERE s.to_address = ${payee.address} LIMIT ${MOST_OF_TRANSACTION}`;
+  return rows.map(({ id }) => id);
+}
+
 /** Newest first; one row more than the page, to know whether there is another. */
 export async function listPaid(db: Db, payee: Payee, filter: SettlementFilter): Promise<PaidRow[]> {
-  const { statuses, chainId, from, to, payer, minimumAtomic } = filter;
+  const { statuses, chainId, from, to, payer, minimumAtomic, payment } = filter;
+  const ids =
+    payment === undefined || !TX_HASH.test(payment) ? payment : await idsIn(db, payee, payment);
   const within: Prisma.SettlementWhereInput = {
+    ...(ids === undefined ? {} : { id: typeof ids === "string" ? ids : { in: ids } }),
     ...(statuses === undefined ? {} : { status: { in: [...statuses] } }),
     ...(payer === undefined ? {} : { fromAddress: payer }),
     ...(minimumAtomic === undefined ? {} : { value: { gte: minimumAtomic.toString() } }),
@@ -81,6 +115,17 @@ export async function listPaid(db: Db, payee: Payee, filter: SettlementFilter): 
   return withRefunds(db, stored);
 }
 
+/** The settlement of a receipt. */
+export async function findReceipted(db: Db, receiptId: string): Promise<PaidRow | undefined> {
+  const receipt = await db.merchantReceipt.findUnique({ where: { id: receiptId } });
+  if (!receipt) return undefined;
+  const stored = await db.settlement.findFirst({
+    where: { id: receipt.settlementId },
+    select: COLUMNS,
+  });
+  return stored === null ? undefined : (await withRefunds(db, [stored]))[0];
+}
+
 export async function findPaid(db: Db, payee: Payee, id: string): Promise<PaidRow | undefined> {
   const stored = await db.settlement.findFirst({
     where: { AND: [{ id }, paidTo(payee)] },
@@ -91,6 +136,7 @@ export async function findPaid(db: Db, payee: Payee, id: string): Promise<PaidRo
 
 const COLUMNS = {
   id: true,
+  agentId: true,
   status: true,
   chainId: true,
   asset: true,
@@ -101,7 +147,10 @@ const COLUMNS = {
   terms: true,
   resourceUrl: true,
   resourceMethod: true,
+  resourceDescription: true,
   txHash: true,
+  blockNumber: true,
+  blockHash: true,
   finalAt: true,
   errorReason: true,
   errorMessage: true,
@@ -112,10 +161,13 @@ type Stored = Prisma.SettlementGetPayload<{ select: typeof COLUMNS }>;
 
 async function withRefunds(db: Db, stored: readonly Stored[]): Promise<PaidRow[]> {
   if (stored.length === 0) return [];
-  const refunds = await readRefundsOf(
-    db,
-    stored.map(({ id }) => id),
-  );
+  const [refunds, deliveries] = await Promise.all([
+    readRefundsOf(
+      db,
+      stored.map(({ id }) => id),
+    ),
+    readDeliveries(db, stored),
+  ]);
   const ofSettlement = new Map<string, RefundRow[]>();
   for (const refund of refunds)
     ofSettlement.set(refund.settlementId, [
@@ -134,7 +186,11 @@ async function withRefunds(db: Db, stored: readonly Stored[]): Promise<PaidRow[]
     terms: row.terms as SchemeTerms | null,
     resourceUrl: row.resourceUrl,
     resourceMethod: row.resourceMethod,
+    resourceDescription: row.resourceDescription,
+    delivery: deliveries.get(row.id) ?? "not_reported",
     txHash: row.txHash as Hex | null,
+    blockNumber: row.blockNumber,
+    blockHash: row.blockHash,
     isFinal: row.status === "settled" && row.finalAt !== null,
     errorReason: row.errorReason,
     errorMessage: row.errorMessage,
@@ -143,6 +199,26 @@ async function withRefunds(db: Db, stored: readonly Stored[]): Promise<PaidRow[]
     refundedAtomic: takenBy(ofSettlement.get(row.id) ?? []),
     refundCount: ofSettlement.get(row.id)?.length ?? 0,
   }));
+}
+
+/** Of those that an agent of this service paid. */
+async function readDeliveries(
+  db: Db,
+  stored: readonly Pick<Stored, "id" | "agentId">[],
+): Promise<Map<string, Delivery>> {
+  const paid = stored.flatMap(({ id, agentId }) => (agentId === null ? [] : [{ id, agentId }]));
+  if (paid.length === 0) return new Map();
+  const rows = await db.payment.findMany({
+    where: {
+      agentId: { in: [...new Set(paid.map(({ agentId }) => agentId))] },
+      id: { in: paid.map(({ id }) => id) },
+      delivered: { not: null },
+    },
+    select: { id: true, delivered: true },
+  });
+  return new Map(
+    rows.map(({ id, delivered }) => [id, delivered === true ? "delivered" : "not_delivered"]),
+  );
 }
 
 export interface RefundRow {
@@ -218,7 +294,7 @@ export interface ReasonRow {
 type Raw<Row> = { [Key in keyof Row]: Row[Key] extends bigint ? Prisma.Decimal : Row[Key] };
 
 /** The start of the first of this many days (UTC), today being the last. */
-async function firstDay(db: Db, days: number): Promise<Date> {
+export async function firstDay(db: Db, days: number): Promise<Date> {
   const now = await databaseNow(db);
   const today = new Date(Math.floor(now.getTime() / DAY_MS) * DAY_MS);
   return hoursBefore(today, (days - 1) * 24);

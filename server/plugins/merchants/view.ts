@@ -15,6 +15,7 @@ import { REASONS } from "../../schemes/scheme.ts";
 import { refuseField } from "../../core/refuse-field.ts";
 import { csvCell, readTime } from "../payments/history.ts";
 import { MOST_REFUNDS } from "./refund-store.ts";
+import { fixOf } from "./fixes.ts";
 import { presentRefund } from "./refunds.ts";
 import type { DayRow, PaidRow, ReasonRow, RefundRow, SettlementFilter, Totals } from "./store.ts";
 
@@ -22,7 +23,7 @@ export function readSettlementFilters(
   query: MerchantSettlementFilters,
   networks: readonly NetworkFacts[],
 ): SettlementFilter {
-  const { status, network: name, payer, minimum } = query;
+  const { status, network: name, payer, minimum, payment } = query;
   const network = name === undefined ? undefined : findNetwork(name, networks);
   if (name !== undefined && !network)
     throw refuseField(
@@ -43,6 +44,9 @@ export function readSettlementFilters(
     ...(to && { to }),
     ...(address?.ok && { payer: address.address }),
     ...(amount?.ok && { minimumAtomic: amount.atomic }),
+    ...(payment !== undefined && {
+      payment: /^0x/i.test(payment) ? payment.toLowerCase() : payment,
+    }),
     page: readPage(query),
   };
 }
@@ -62,7 +66,13 @@ export function presentPaid(row: PaidRow): MerchantSettlement {
     payer: getAddress(row.from),
     amount: formatAtomic(row.amountAtomic),
     maximum: terms && "maximum" in terms ? formatAtomic(BigInt(terms.maximum)) : null,
-    thirdParty: { untrusted: true, url: row.resourceUrl, method: row.resourceMethod },
+    thirdParty: {
+      untrusted: true,
+      url: withoutQuery(row.resourceUrl),
+      method: row.resourceMethod,
+      description: row.resourceDescription,
+    },
+    delivery: row.delivery,
     txHash: row.txHash,
     final: row.isFinal,
     errorReason: row.errorReason,
@@ -76,11 +86,16 @@ export function presentPaid(row: PaidRow): MerchantSettlement {
   };
 }
 
+/** The build before stored queries. */
+export const withoutQuery = (url: string | null): string | null => url?.split("?", 1)[0] ?? null;
+
 export const presentPaidWhole = (
   row: PaidRow,
   refunds: readonly RefundRow[],
+  receipt: string | null,
 ): MerchantSettlementDetail => ({
   ...presentPaid(row),
+  receipt,
   refunds: refunds.map((refund) => presentRefund(refund, networkName(refund.chainId))),
 });
 
@@ -109,6 +124,7 @@ export const presentReason = ({
 }: ReasonRow): Merchant["failures"][number] => ({
   reason,
   message: Object.hasOwn(REASONS, reason) ? REASONS[reason as keyof typeof REASONS] : reason,
+  fix: fixOf(reason),
   count,
   lastAt: lastAt.toISOString(),
 });
@@ -130,6 +146,9 @@ const COLUMNS: readonly [string, (row: MerchantSettlement) => string | null][] =
   ["errorMessage", (row) => row.errorMessage],
   ["method", (row) => row.thirdParty.method],
   ["url", (row) => row.thirdParty.url],
+  ["description", (row) => row.thirdParty.description],
+  ["maximum", (row) => row.maximum],
+  ["delivery", (row) => row.delivery],
 ];
 const CSV_CHUNK = 500;
 

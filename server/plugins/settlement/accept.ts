@@ -146,13 +146,14 @@ const newRow = (request: SettlementRequest): Record<string, unknown> => {
     traceparent: request.traceparent ?? null,
     resource_url: request.resource?.url ?? null,
     resource_method: request.resource?.method ?? null,
+    resource_description: request.resource?.description ?? null,
     fee: request.fee ?? null,
   };
 };
 
 const INSERTED = `from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value, valid_after,
   valid_before, signature, relay, status, caller_key_hash, body_hash, accepted_block, gas_accounts, gas_hold,
-  terms, traceparent, resource_url, resource_method, fee`;
+  terms, traceparent, resource_url, resource_method, resource_description, fee`;
 
 /** One row or many, in the order of the list, so that statements with the same rows do not deadlock. */
 const INSERT = {
@@ -199,7 +200,8 @@ const ATTACH_OR_FIND = `
   WITH attached AS (
     UPDATE settlements
        SET relay = TRUE, value = $5, caller_key_hash = coalesce(caller_key_hash, $6), body_hash = coalesce(body_hash, $7),
-           resource_url = $13, resource_method = $14, fee = $15, next_attempt_at = '-infinity', updated_at = clock_timestamp()
+           resource_url = $13, resource_method = $14, resource_description = $15, fee = $16, next_attempt_at = '-infinity',
+           updated_at = clock_timestamp()
      WHERE from_address = $1 AND chain_id = $2 AND asset = $3 AND nonce = $4 AND NOT relay AND $8
        AND status = 'queued' AND to_address = $9 AND valid_after = $10 AND valid_before = $11
        AND (value = $5 OR (value = (terms->>'maximum')::numeric AND $5 < value AND $12::jsonb->>'maximum' = terms->>'maximum'
@@ -226,6 +228,7 @@ async function attachOrFind(sql: Sql, request: SettlementRequest): Promise<Accep
     authorization.terms ?? null,
     request.resource?.url ?? null,
     request.resource?.method ?? null,
+    request.resource?.description ?? null,
     request.fee ?? null,
   ];
   // A row that another transaction attached meanwhile is read in its old state; the next statement sees it.

@@ -31,9 +31,9 @@ export interface SettlementRequest {
   callerKeyHash?: Uint8Array;
   bodyHash?: Uint8Array;
   /** What a facilitated payment buys, as the payment names it. */
-  resource?: { url: string; method: string | null };
   /** What the payee owes for it, or whose fees it pays. */
   fee?: FeeAgreement | undefined;
+  resource?: { url: string; method: string | null; description: string | null };
   /**
    * The newest block at acceptance, filled in by the engine. A use at or before it was not caused by this
    * request.

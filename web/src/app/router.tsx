@@ -83,6 +83,7 @@ export const router = createBrowserRouter([
         children: inside([
           { path: "/marketplace", ...screen(() => import("./routes/marketplace.tsx")) },
           { path: "/marketplace/:listingId", ...screen(() => import("./routes/listing.tsx")) },
+          { path: "/receipts/:receiptId", ...screen(() => import("./routes/receipt.tsx")) },
           { path: "/validate", ...screen(() => import("./routes/validate.tsx")) },
           { path: "/facilitator", ...screen(() => import("./routes/facilitator.tsx")) },
           { path: "/developers", ...screen(() => import("./routes/developers.tsx")) },

@@ -53,11 +53,13 @@ export const keys = {
   deliveries: (webhookId: string, status: string) => ["deliveries", webhookId, status] as const,
   email: ["email"],
   merchant: (days: string) => ["merchant", days] as const,
+  merchantProducts: (days: string) => ["merchant", days, "products"] as const,
   merchantSettlements: (filter: object) => ["merchant-settlements", filter] as const,
   merchantSettlement: (id: string) => ["merchant-settlement", id] as const,
   merchantKeys: ["merchant-keys"],
   merchantFees: ["merchant-fees"],
   merchantFeeEntries: ["merchant-fee-entries"],
+  receipt: (id: string) => ["receipt", id] as const,
   listings: (filter: object) => ["listings", filter] as const,
   suggestedListings: ["listings", "suggested"],
   firstSteps: ["first-steps"],
@@ -138,6 +140,7 @@ export const staleAfter = {
   email: ["email", "audit-chain", "first-steps"],
   push: ["push", "notifications", "audit-chain", "first-steps"],
   refund: ["merchant", "merchant-settlements", "merchant-settlement", "own-balance"],
+  receipt: ["merchant-settlement"],
   merchantKeys: ["merchant-keys", "merchant", "audit-chain"],
 } as const satisfies Record<string, readonly Root[]>;
 
@@ -170,6 +173,7 @@ export const invalidate = {
   afterEmail: () => refetch(staleAfter.email),
   afterListing: () => refetch(staleAfter.listing),
   afterRefund: () => refetch(staleAfter.refund),
+  afterReceipt: () => refetch(staleAfter.receipt),
   afterMerchantKeys: () => refetch(staleAfter.merchantKeys),
   /** Its own query would return "not found" now, on a screen that is about to be left. */
   afterListingRemoved: () => refetch(["listings"]),

@@ -15,6 +15,7 @@ import {
   VolumePerDay,
   WhyFailed,
 } from "../../features/merchant/MerchantNumbers.tsx";
+import { Products } from "../../features/merchant/Products.tsx";
 import { Settlements } from "../../features/merchant/Settlements.tsx";
 import { useParameter } from "../../lib/use-parameter.ts";
 import { useInfo } from "../../shared/info.ts";
@@ -75,6 +76,7 @@ export default function MerchantScreen(): ReactNode {
         )}
         <Settlements />
         <Fees />
+        <Products days={days} />
         {merchant && <WhyFailed merchant={merchant} />}
         <MerchantKeys merchant={merchant} />
         {info && network && <PointYourApi info={info} network={network} />}

@@ -17,6 +17,8 @@ export function useChoice() {
   const [to, setTo] = useParameter("to");
   const [payer, setPayer] = useParameter("payer");
   const [minimum, setMinimum] = useParameter("minimum");
+  const [payment, setPayment] = useParameter("payment");
+  const isPayment = /^(0x[0-9a-f]{64}|pay_\w{1,60})$/i.test(payment.trim());
   const isAddress = /^0x[0-9a-fA-F]{40}$/.test(payer.trim());
   const isAmount = (parseUsdc(minimum) ?? 0n) > 0n;
   const filter: SettlementFilter = {
@@ -25,6 +27,7 @@ export function useChoice() {
     ...(from !== "" && { from: startOfDay(from) }),
     ...(to !== "" && { to: startOfDay(to, 1) }),
     ...(isAddress && { payer: payer.trim() }),
+    ...(isPayment && { payment: payment.trim() }),
     ...(isAmount && { minimum: minimum.trim() }),
   };
   return {
@@ -33,6 +36,11 @@ export function useChoice() {
     network: { value: network, onChange: setNetwork },
     from: { value: from, onChange: setFrom },
     to: { value: to, onChange: setTo },
+    payment: {
+      value: payment,
+      onChange: setPayment,
+      error: payment !== "" && !isPayment,
+    },
     payer: { value: payer, onChange: setPayer, error: payer !== "" && !isAddress },
     minimum: { value: minimum, onChange: setMinimum, error: minimum !== "" && !isAmount },
   };
@@ -42,6 +50,12 @@ export function Filters({ choice }: { choice: Choice }): ReactNode {
   const networks = useInfo()?.networks ?? [];
   return (
     <Group>
+      <TextInput
+        flex="1 1 100%"
+        aria-label="Transaction or payment id"
+        placeholder="Transaction or payment id"
+        {...choice.payment}
+      />
       <NativeSelect aria-label="Status" data={STATUS_OPTIONS} {...choice.status} />
       {networks.length > 1 && (
         <NativeSelect

@@ -99,10 +99,11 @@ function Reasons({
         </Text>
       )}
       <ul>
-        {reasons.map(({ reason, message, count, lastAt }) => (
+        {reasons.map(({ reason, message, fix, count, lastAt }) => (
           <li key={reason} className={`list-row ${styles.reason}`}>
             <div>
               <p>{message}</p>
+              {fix !== null && <p className={styles.fix}>{fix}</p>}
               <code>{reason}</code>
             </div>
             <div className={styles.count}>

@@ -14,8 +14,9 @@ import type { MerchantSettlementDetail, Refund } from "../../lib/wire.ts";
 import { useExplorer, useNetwork } from "../../shared/info.ts";
 import { settlementQuery } from "./api.ts";
 import styles from "./Merchant.module.css";
+import { ReceiptLink } from "./ReceiptLink.tsx";
 import { RefundForm } from "./RefundForm.tsx";
-import { refundLabel, resourceLabel, statusOf } from "./words.ts";
+import { DELIVERY, refundLabel, resourceLabel, statusOf } from "./words.ts";
 
 export function SettlementDrawer({
   id,
@@ -74,15 +75,22 @@ function Details({ settlement }: { settlement: MerchantSettlementDetail }): Reac
           </FramedRows>
         </Stack>
       )}
+      <ReceiptLink settlement={settlement} />
       <KeyValues
         rows={[
           ["Payer", <Address key="payer" value={settlement.payer} full explorerUrl={explorer} />],
           resourceLabel(settlement.thirdParty) !== undefined && [
             "Sold, as the payment names it",
             <span key="sold">
-              {settlement.thirdParty.method} {settlement.thirdParty.url}
+              “{[settlement.thirdParty.method, settlement.thirdParty.url].filter(Boolean).join(" ")}
+              ”
             </span>,
           ],
+          settlement.thirdParty.description !== null && [
+            "Description, as the payment states it",
+            `“${settlement.thirdParty.description}”`,
+          ],
+          ["Delivery", DELIVERY[settlement.delivery]],
           ["Network", network?.name ?? settlement.network],
           ["Scheme", settlement.scheme],
           settlement.maximum !== null && [

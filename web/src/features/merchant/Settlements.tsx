@@ -9,7 +9,7 @@ import { shortAddress } from "../../lib/address.ts";
 import { useOpenItem } from "../../lib/use-parameter.ts";
 import type { MerchantSettlement } from "../../lib/wire.ts";
 import { useNetworkNames } from "../../shared/info.ts";
-import { csvHref, settlementsQuery } from "./api.ts";
+import { csvHref, settlementsQuery, type SettlementFilter } from "./api.ts";
 import { Filters, useChoice } from "./Filters.tsx";
 import { SettlementDrawer } from "./SettlementDrawer.tsx";
 import { resourceLabel, statusOf } from "./words.ts";
@@ -25,7 +25,7 @@ export function Settlements(): ReactNode {
     <Section
       flush
       title="Settlements"
-      hint="Payments to your wallet. Open one to refund it."
+      hint="Payments to your wallet. To refund a customer, paste the transaction hash and open the payment."
       actions={
         <Button component="a" href={csvHref(filter)}>
           <DownloadIcon size={16} />
@@ -41,7 +41,7 @@ export function Settlements(): ReactNode {
         placeholders={6}
         empty={
           <EmptyState
-            title={isFiltered ? "No settlement matches" : "No settlements yet"}
+            title={emptyTitle(filter)}
             description={
               isFiltered
                 ? "Change the filter."
@@ -63,6 +63,12 @@ export function Settlements(): ReactNode {
       <SettlementDrawer id={openId} onClose={close} />
     </Section>
   );
+}
+
+function emptyTitle({ payment, ...others }: SettlementFilter): string {
+  if (payment !== undefined)
+    return `No payment to you with this ${payment.startsWith("0x") ? "hash" : "id"}`;
+  return Object.keys(others).length > 0 ? "No settlement matches" : "No settlements yet";
 }
 
 function SettlementRow({

@@ -12,9 +12,11 @@ import type {
   CreatedMerchantKey,
   Merchant,
   MerchantKey,
+  MerchantProduct,
   MerchantSettlement,
   MerchantSettlementDetail,
   NetworkInfo,
+  NewMerchantReceipt,
   Refund,
 } from "../../lib/wire.ts";
 
@@ -27,6 +29,11 @@ export const merchantQuery = (days: string) =>
     queryFn: ({ signal }) => api.get<Merchant>("/api/merchant", { signal, query: { days } }),
     refetchInterval: FRESH_MS,
   });
+
+export const productsQuery = (days: string) => ({
+  ...pagedQuery<MerchantProduct>(keys.merchantProducts(days), "/api/merchant/products", { days }),
+  refetchInterval: FRESH_MS,
+});
 
 export interface SettlementFilter {
   readonly [name: string]: string | undefined;
@@ -53,6 +60,9 @@ export const settlementQuery = (id: string) =>
     queryKey: keys.merchantSettlement(id),
     queryFn: ({ signal }) => api.get<MerchantSettlementDetail>(`${SETTLEMENTS}/${id}`, { signal }),
   });
+
+export const makeReceipt = (id: string): Promise<NewMerchantReceipt> =>
+  api.post(`${SETTLEMENTS}/${id}/receipt`, {});
 
 /** A transfer is valid for 15 minutes; the margin allows for clock differences. */
 const MAX_WAIT_MS = 20 * 60_000;

@@ -1,6 +1,6 @@
 /** The labels of settlement and refund states for merchants. */
 import type { MantineColor } from "@mantine/core";
-import type { MerchantSettlement, Refund } from "../../lib/wire.ts";
+import type { MerchantProduct, MerchantSettlement, Refund } from "../../lib/wire.ts";
 
 export const STATUS_OPTIONS = [
   { value: "", label: "Every status" },
@@ -10,10 +10,7 @@ export const STATUS_OPTIONS = [
 ];
 
 /** What was sold, as the payment names it, short: "GET api.example.com/weather". */
-export function resourceLabel({
-  url,
-  method,
-}: MerchantSettlement["thirdParty"]): string | undefined {
+export function resourceLabel({ url, method }: MerchantProduct["thirdParty"]): string | undefined {
   if (url === null || !URL.canParse(url)) return undefined;
   const { protocol, host, pathname } = new URL(url);
   if (!/^(https?|mcp):$/.test(protocol) || host === "") return undefined;
@@ -21,6 +18,13 @@ export function resourceLabel({
   const short = place.length > 60 ? `${place.slice(0, 59)}…` : place;
   return method === null ? short : `${method} ${short}`;
 }
+
+/** What is known about the answer to the payment. */
+export const DELIVERY: Record<MerchantSettlement["delivery"], string> = {
+  delivered: "Delivered, as the payer's wallet reported",
+  not_delivered: "Not delivered, as the payer's wallet reported",
+  not_reported: "Not reported",
+};
 
 interface Words {
   label: string;
