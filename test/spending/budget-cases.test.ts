@@ -202,7 +202,7 @@ t.test("a reserved payment is in each of its budgets once, and fills their sums"
     await prepare(rows, {
       a: { daily_limit: 10, weekly_limit: 50, unsummed: 127 },
       b: { daily_limit: 10, unsummed: 126 },
-      c: { daily_limit: 10, unsummed: 127 },
+      c: { daily_limit: 10, unsummed: 5 },
     });
     await rows.query(
       `INSERT INTO budget_payments (budget_id, payment_id, at, amount, agent_id, payer, counted)
@@ -226,13 +226,22 @@ t.test("a reserved payment is in each of its budgets once, and fills their sums"
     t.same(await allOf(rows, "SELECT id, unsummed FROM budgets ORDER BY id"), [
       ["a", 0],
       ["b", 127],
-      ["c", 127],
+      ["c", 5],
     ]);
     const sums = "SELECT agent_id, payee, amount, payments FROM payment_sums ORDER BY payee";
     t.same(await allOf(rows, sums), [
       ["a", "", 132, 128],
       ["a", WALLET, 132, 128],
     ]);
+  });
+});
+
+t.test("a payment of one budget fails", async (t) => {
+  await inCase(async (rows) => {
+    await prepare(rows, { a: { daily_limit: 10 } });
+    await paid(rows, "a", ["it", 0, -1_000_000, 7]);
+    await rows.query("SELECT purser_budget_change($1, 'it', 7, FALSE)", [AGENT]);
+    t.same(await allOf(rows, "SELECT counted FROM budget_payments"), [[false]]);
   });
 });
 

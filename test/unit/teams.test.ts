@@ -298,6 +298,7 @@ t.test("what an order needs from a team", (t) => {
   t.same(signersFor(list, members), [ada, newCleo, dan]);
   t.same(signersFor(undefined, { kind: "members", next: list }), [ada, bob], "the first list");
   t.same(signersFor(undefined, { kind: "rules" }), []);
+  t.same(signersFor(undefined, approval(1n)), [], "nobody before the first list");
   const promoted: Purpose = { kind: "members", next: listOf(orderOf([named(1), named(2)])) };
   t.same(signersFor(list, promoted), [ada], "an approver becomes an admin without a signature");
 
@@ -396,6 +397,11 @@ t.test("a text has one spelling", (t) => {
   );
   for (const signature of ["0x", "0x123", "0xzz", "0x12zz", "0xzz12"])
     t.throws(() => writeTeamSignature([{ address: low, signature }]), /whole bytes/, signature);
+  const twice = [low, getAddress(low)].map((address, index) => ({
+    address,
+    signature: `0x0${index}`,
+  }));
+  t.same(readTeamSignature(writeTeamSignature(twice)), [twice[0]], "the first one counts");
   const long = `0x${"ab".repeat(0x10000)}`;
   t.throws(() => writeTeamSignature([{ address: low, signature: long }]), /too long/);
   const one = writeTeamSignature([pair(low)]);
@@ -409,6 +415,7 @@ t.test("a text has one spelling", (t) => {
     ["half a length", one.slice(0, 12 + 42)],
     ["half an address", one.slice(0, 12 + 20)],
     ["a second one of no bytes", `${one}${"b".repeat(40)}0000`],
+    ["one member twice", `${one}${one.slice(12)}`],
     ["addresses that descend", `${one}${"9".repeat(40)}000112`],
   ])
     t.equal(readTeamSignature(wrong as string), undefined, what);
