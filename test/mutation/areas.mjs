@@ -103,6 +103,8 @@ const SQL_TESTS = [
 /** Quick tests with a database for TypeScript that has statements, by area. */
 const TESTS_OF_AREA = {
   idempotency: ["test/spending/stored-keys.test.ts"],
+  "teams and budgets": ["test/owners/decided-changes.test.ts"],
+  "tasks and stops": ["test/owners/decided-changes.test.ts"],
 };
 
 /** The pure tests for TypeScript, those with a database for SQL and for statements. */

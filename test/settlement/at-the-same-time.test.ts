@@ -112,6 +112,7 @@ async function prepareStops(rows: ChangedRows): Promise<void> {
     "is activated",
     "resumes",
     "resumes twice",
+    "resumes later",
   ]) {
     await rows.insert("owners", { id: owner, address: account(owner) });
     const row = { owner_id: owner, name: "a", network: `eip155:${CHAIN}`, daily_limit: 1 };
@@ -122,15 +123,15 @@ async function prepareStops(rows: ChangedRows): Promise<void> {
       ["idle", "2026-01-03"],
     ] as const) {
       const id = `${owner} ${name}`;
-      const paused = isResumed && name !== "idle" ? { status: "paused", paused_by: "stop" } : {};
-      const idle = name === "idle" ? { status: "paused" } : {};
+      const isStopped = isResumed && name !== "idle";
+      const status = isStopped || name === "idle" ? "paused" : "active";
       await rows.insert("agents", {
         ...row,
         id,
         created_at,
         wallet_address: account(`w ${id}`),
-        ...paused,
-        ...idle,
+        status,
+        paused_by: isStopped ? "stop" : null,
       });
     }
   }
@@ -480,7 +481,7 @@ for (const [what, { first, second, returns, free, after }] of Object.entries(RAC
         h("in use"),
       ]);
       await other.query(
-        "SELECT FROM agents WHERE id = 'agt_2' OR id IN ('stops idle', 'resumes idle') FOR UPDATE",
+        "SELECT FROM agents WHERE id = 'agt_2' OR id IN ('stops idle', 'resumes idle', 'resumes later 1') FOR UPDATE",
       );
       await other.query("SELECT FROM budgets WHERE id = 'budget 3' FOR UPDATE");
       await one.query("BEGIN");

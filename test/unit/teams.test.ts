@@ -417,8 +417,8 @@ t.test("a text has one spelling", (t) => {
     ["a second one of no bytes", `${one}${"b".repeat(40)}0000`],
     ["one member twice", `${one}${one.slice(12)}`],
     ["addresses that descend", `${one}${"9".repeat(40)}000112`],
-  ])
-    t.equal(readTeamSignature(wrong as string), undefined, what);
+  ] as const)
+    t.equal(readTeamSignature(wrong), undefined, what);
   t.end();
 });
 
