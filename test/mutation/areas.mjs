@@ -69,7 +69,6 @@ export const AREAS = {
   ],
   "teams and budgets": [
     ...inFolder("packages/rules/src", "budgets teams"),
-    ...inFolder("server/plugins/teams", "act-for members store"),
     ...inFolder("server/plugins/budgets", "budgets store"),
   ],
   "tasks and stops": [
@@ -104,7 +103,7 @@ const SQL_TESTS = [
 const TESTS_OF_AREA = {
   idempotency: ["test/spending/stored-keys.test.ts"],
   "teams and budgets": ["test/owners/decided-changes.test.ts"],
-  "tasks and stops": ["test/owners/decided-changes.test.ts"],
+  "tasks and stops": ["test/spending/task-cases.test.ts", "test/owners/decided-changes.test.ts"],
 };
 
 /** The pure tests for TypeScript, those with a database for SQL and for statements. */
