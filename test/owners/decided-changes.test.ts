@@ -21,6 +21,7 @@ import {
   type BudgetRow,
 } from "../../server/plugins/budgets/store.ts";
 import { SignatureNeeded, type Draft } from "../../server/plugins/orders/orders.ts";
+import { KEPT_BYTES_PER_DAY, takeQuota } from "../../server/plugins/orders/store.ts";
 import { resumeAll, stopAll } from "../../server/plugins/stop/stop.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { randomAddress, seedAgent, type SeededAgent } from "../spending/guardrails-sql.helper.ts";
@@ -372,6 +373,17 @@ t.test("many agents leave a budget: at most a hundred at a time", async (t) => {
   t.match(await outcomeOf(changeBudget(call, CHAIN_ID, id, { addAgents: some })), { version: 3 });
   const audit = (await auditOf(owner.id)) as [string, string, object, { added?: string[] }][];
   t.same(audit.at(-1)?.[3].added, some.toSorted(), "80 are named");
+});
+
+t.test("with half of the day's quota used, only what allows nothing more is refused", async (t) => {
+  const { owner, ids, call } = await team(1);
+  const { id } = await createBudget(call, { name: "x", dailyLimit: "9" });
+  await takeQuota(prisma, owner.id, { bytes: KEPT_BYTES_PER_DAY / 2, dryRun: false });
+  const change = (body: object) => outcomeOf(changeBudget(call, CHAIN_ID, id, body));
+  t.match(await change({ name: "y" }), { code: "rate_limited" });
+  t.match(await change({ name: "y", dailyLimit: "8" }), { version: 2 });
+  t.match(await change({ name: "z", addAgents: ids }), { version: 3 });
+  t.match(await change({ name: "signed", authorization: SIGNED }), { version: 4 });
 });
 
 t.test("a stop and its end", async (t) => {
