@@ -21,6 +21,10 @@ export interface Said {
   isVerified?: boolean;
   /** How often this passkey has signed. */
   count?: number;
+  /** So many bytes of what the device says. */
+  bytes?: number;
+  /** Changes what the browser says, before it is signed. */
+  edit?: (clientData: string) => string;
 }
 
 export interface RegistrationJson {
@@ -89,8 +93,9 @@ export function testPasskey(publicUrl: string, defaults: Said = {}): TestPasskey
     return Buffer.concat([sha256(said.domain ?? hostname), Buffer.from([bits]), counter]);
   };
   const assert = (challenge: string, said: Said) => {
-    const data = authenticatorData(said);
-    const client = clientData(challenge, "webauthn.get", said);
+    const data = authenticatorData(said).subarray(0, said.bytes);
+    const { edit = (text) => text } = said;
+    const client = Buffer.from(edit(clientData(challenge, "webauthn.get", said).toString()));
     const signature = sign("sha256", Buffer.concat([data, sha256(client)]), privateKey);
     return { data, client, signature };
   };

@@ -24,6 +24,9 @@ export const AREAS = {
   "stops and pauses in SQL":
     sql(`stop resume usual_day failures pays_at opens_at pause_by_rule agent_status
     assert_not_stopped key_while_stopped`),
+  "budgets in SQL": sql(
+    "budget_change budget_fits_at budget_limits budget_now budget_others budgets_count budgets_lock budgets_take",
+  ),
   "gas in SQL": sql("gas_accepted gas_move gas_refill gas_reserve gas_step gas_take gas_true_up"),
   guardrails: [
     ...inFolder("server/plugins/guardrails", "available decide explain rules types"),
@@ -64,11 +67,20 @@ export const AREAS = {
     ...inFolder("packages/rules/src", "assertions passkeys"),
     ...inFolder("server/core", "passkeys payout"),
   ],
+  "teams and budgets": [
+    ...inFolder("packages/rules/src", "budgets teams"),
+    ...inFolder("server/plugins/budgets", "budgets store"),
+  ],
+  "tasks and stops": [
+    "server/plugins/stop/stop.ts",
+    ...inFolder("server/plugins/tasks", "store tasks"),
+  ],
 };
 
 /** Tests of the SQL functions, each of a few seconds at most. */
 const SQL_TESTS = [
   "test/spending/decision-cases.test.ts",
+  "test/spending/budget-cases.test.ts",
   "test/spending/window-boundaries.test.ts",
   "test/spending/window-property.test.ts",
   "test/spending/rules-order.test.ts",
@@ -90,6 +102,8 @@ const SQL_TESTS = [
 /** Quick tests with a database for TypeScript that has statements, by area. */
 const TESTS_OF_AREA = {
   idempotency: ["test/spending/stored-keys.test.ts"],
+  "teams and budgets": ["test/owners/decided-changes.test.ts"],
+  "tasks and stops": ["test/spending/task-cases.test.ts", "test/owners/decided-changes.test.ts"],
 };
 
 /** The pure tests for TypeScript, those with a database for SQL and for statements. */

@@ -166,7 +166,12 @@ async function startWorker(index) {
     async request(message, limitMs = 120_000) {
       if (!child.connected) await start();
       child.send(message);
-      const result = await response(child, limitMs);
+      let result = await response(child, limitMs);
+      if (result?.isOver) {
+        await restart();
+        child.send(message);
+        result = await response(child, limitMs);
+      }
       if (!result || result.rss > MAX_RSS) await restart();
       return result;
     },

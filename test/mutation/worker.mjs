@@ -122,9 +122,12 @@ async function run(t, { compiled, mutant, hitLimit }) {
   const ms = performance.now() - started;
   for (const one of await functionsCalledInKept()) called.add(one);
   const isOk = !hasFailed && result?.ok !== false;
+  // A promise that an earlier run left behind was rejected, which ends all tests of the process.
+  const isOver = t.ended;
   const { static: loaded = {}, perTest = {} } = switches.mutantCoverage ?? {};
   return {
     isOk,
+    isOver,
     ms,
     rss: process.memoryUsage.rss(),
     loaded: Object.keys(loaded),

@@ -3,7 +3,17 @@ import t from "tap";
 import type { PoolClient } from "pg";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { testDatabase } from "../helpers/postgres.ts";
-import { account, AGENT, ASSET, CHAIN, ChangedRows, h, LANE, type Row } from "./changed-rows.ts";
+import {
+  account,
+  AGENT,
+  ASSET,
+  CHAIN,
+  ChangedRows,
+  h,
+  LANE,
+  OWNER,
+  type Row,
+} from "./changed-rows.ts";
 
 const { url } = await testDatabase(t);
 const pool = createPool(url, { maxConnections: 5 });
@@ -80,6 +90,8 @@ async function prepare(client: PoolClient) {
     await throughChannel(rows, id);
   }
   await throughChannel(rows, "in use");
+  await prepareStops(rows);
+  await prepareBudgets(rows);
   await rows.payment("left before", {
     kind: "x402",
     status: "unknown",
@@ -89,6 +101,66 @@ async function prepare(client: PoolClient) {
     voucher: VOUCHER,
     created_at: "2026-01-01",
   });
+}
+
+/** Owners with two agents each, the later in the order of locks first in the table; those with "idle" are locked all the time. */
+async function prepareStops(rows: ChangedRows): Promise<void> {
+  for (const owner of [
+    "stops",
+    "stops twice",
+    "activates",
+    "is activated",
+    "resumes",
+    "resumes twice",
+    "resumes later",
+  ]) {
+    await rows.insert("owners", { id: owner, address: account(owner) });
+    const row = { owner_id: owner, name: "a", network: `eip155:${CHAIN}`, daily_limit: 1 };
+    const isResumed = owner.startsWith("resumes");
+    for (const [name, created_at] of [
+      ["2", "2026-01-02"],
+      ["1", "2026-01-01"],
+      ["idle", "2026-01-03"],
+    ] as const) {
+      const id = `${owner} ${name}`;
+      const isStopped = isResumed && name !== "idle";
+      const status = isStopped || name === "idle" ? "paused" : "active";
+      await rows.insert("agents", {
+        ...row,
+        id,
+        created_at,
+        wallet_address: account(`w ${id}`),
+        status,
+        paused_by: isStopped ? "stop" : null,
+      });
+    }
+  }
+}
+
+/** Two agents with a payment each in two budgets. Like them, and locked all the time: agt_2, and a third budget. */
+async function prepareBudgets(rows: ChangedRows): Promise<void> {
+  for (const id of ["budget 3", "budget 2", "budget 1"])
+    await rows.insert("budgets", { id, owner_id: OWNER, name: id, daily_limit: 100 });
+  for (const id of ["payer 2", "payer 1"])
+    await rows.insert("agents", {
+      id,
+      owner_id: OWNER,
+      name: "a",
+      network: `eip155:${CHAIN}`,
+      wallet_address: account(`w ${id}`),
+      daily_limit: 1,
+    });
+  const row = { at: "2026-01-01", payer: account("w payer 1"), amount: 7, counted: true };
+  for (const [agent_id, payment_id, budget_id] of [
+    ["payer 2", "in 2", "budget 2"],
+    ["payer 1", "in 1", "budget 1"],
+    ["payer 1", "in both", "budget 2"],
+    ["payer 1", "in both", "budget 1"],
+    ["payer 1", "another", "budget 3"],
+    ["agt_2", "in 1", "budget 3"],
+    ["agt_2", "in both", "budget 3"],
+  ] as const)
+    await rows.insert("budget_payments", { agent_id, payment_id, budget_id, ...row });
 }
 
 const VOUCHER = Buffer.alloc(65);
@@ -139,7 +211,31 @@ const finalize = (...outcomes: { id: string; from?: string; [more: string]: unkn
     ),
   ]);
 const finished = (count: number) => ({ finished: count, corrected: [] });
-const lockAgent = call("SELECT id AS result FROM agents WHERE id = $1 FOR UPDATE", [AGENT]);
+const lockAgentOf = (id: string) =>
+  call("SELECT id AS result FROM agents WHERE id = $1 FOR UPDATE", [id]);
+const lockAgent = lockAgentOf(AGENT);
+const agentRow = (id: string) => `SELECT FROM agents WHERE id = '${id}'`;
+const stop = (owner: string) => call("SELECT purser_stop($1, 'somebody') AS result", [owner]);
+const resume = (owner: string) => call("SELECT purser_resume($1) AS result", [owner]);
+const activate = (id: string): Call => {
+  const set = call("UPDATE agents SET status = 'active' WHERE id = $1 RETURNING status AS result", [
+    id,
+  ]);
+  return (client) => set(client).catch((error: { code?: string }) => error.code);
+};
+const statesOf = (owner: string) =>
+  `SELECT string_agg(status, ' ' ORDER BY id) AS states FROM agents WHERE owner_id = '${owner}'`;
+const lockBudget = (id: string) =>
+  call("SELECT id AS result FROM budgets WHERE id = $1 FOR UPDATE", [id]);
+const budgetRow = (id: string) => `SELECT FROM budgets WHERE id = '${id}'`;
+/** As purser_settlements_finalize locks them. */
+const lockBudgets = call(
+  `SELECT purser_budgets_lock('{payer 2, payer 1}', '{in 2, in 1}')::text AS result`,
+);
+const budgetsOf = (locks: boolean) =>
+  call(
+    `SELECT cardinality(windows) AS result FROM purser_budgets_take('{budget 1, budget 2}', ${locks})`,
+  );
 
 const pidOf = (client: PoolClient) => (client as unknown as { processID: number }).processID;
 
@@ -300,6 +396,77 @@ const RACES: Record<string, Race> = {
       { surplus: 0 },
     ],
   },
+  "an owner stops everything while a payment is decided": {
+    first: lockAgentOf("stops 1"),
+    second: stop("stops"),
+    returns: true,
+    free: agentRow("stops 2"),
+    after: [statesOf("stops"), { states: "paused paused paused" }],
+  },
+  "an owner stops everything twice": {
+    first: stop("stops twice"),
+    second: stop("stops twice"),
+    returns: false,
+    after: [statesOf("stops twice"), { states: "paused paused paused" }],
+  },
+  "an agent becomes active while its owner stops everything": {
+    first: stop("activates"),
+    second: activate("activates 1"),
+    returns: "PU006",
+    after: [statesOf("activates"), { states: "paused paused paused" }],
+  },
+  "an owner stops everything while an agent becomes active": {
+    first: activate("is activated idle"),
+    second: stop("is activated"),
+    returns: true,
+    after: [statesOf("is activated"), { states: "paused paused paused" }],
+  },
+  "a stop ends while an agent is changed": {
+    first: lockAgentOf("resumes 1"),
+    second: resume("resumes"),
+    returns: 2,
+    free: agentRow("resumes 2"),
+    after: [statesOf("resumes"), { states: "active active paused" }],
+  },
+  "a stop ends twice": {
+    first: resume("resumes twice"),
+    second: resume("resumes twice"),
+    returns: 0,
+    after: [statesOf("resumes twice"), { states: "active active paused" }],
+  },
+  "outcomes of two agents are written while one of them pays": {
+    first: lockAgentOf("payer 1"),
+    second: lockBudgets,
+    returns: "",
+    free: agentRow("payer 2"),
+  },
+  "outcomes of two budgets are written while one of them decides": {
+    first: lockBudget("budget 1"),
+    second: lockBudgets,
+    returns: "",
+    free: budgetRow("budget 2"),
+  },
+  "a payment is decided while one of its budgets decides another": {
+    first: lockBudget("budget 1"),
+    second: budgetsOf(true),
+    returns: 2,
+    free: budgetRow("budget 2"),
+  },
+  "a payment fails while one of its budgets decides another": {
+    first: lockBudget("budget 1"),
+    second: call("SELECT purser_budget_change('payer 1', 'in both', 7, FALSE)::text AS result"),
+    returns: "",
+    free: budgetRow("budget 2"),
+  },
+};
+
+/** Calls that need no lock of these rows. */
+const WITHOUT_LOCKS: Record<string, [Call, string]> = {
+  "payments in no budget": [
+    call("SELECT purser_budgets_lock('{payer 1}', '{in none}')::text AS result"),
+    agentRow("payer 1"),
+  ],
+  "a decision that nothing follows": [budgetsOf(false), budgetRow("budget 1")],
 };
 
 const client = await pool.connect();
@@ -313,7 +480,10 @@ for (const [what, { first, second, returns, free, after }] of Object.entries(RAC
       await other.query("SELECT FROM channels WHERE agent_id = 'agt_2' OR id = $1 FOR UPDATE", [
         h("in use"),
       ]);
-      await other.query("SELECT FROM agents WHERE id = 'agt_2' FOR UPDATE");
+      await other.query(
+        "SELECT FROM agents WHERE id = 'agt_2' OR id IN ('stops idle', 'resumes idle', 'resumes later 1') FOR UPDATE",
+      );
+      await other.query("SELECT FROM budgets WHERE id = 'budget 3' FOR UPDATE");
       await one.query("BEGIN");
       await first(one);
       const result = second(two);
@@ -328,5 +498,18 @@ for (const [what, { first, second, returns, free, after }] of Object.entries(RAC
         await client.query("ROLLBACK").catch(() => undefined);
         client.release();
       }
+    }
+  });
+
+for (const [what, [make, row]] of Object.entries(WITHOUT_LOCKS))
+  await t.test(what, async (t) => {
+    const client = await pool.connect();
+    try {
+      await client.query("BEGIN");
+      await make(client);
+      await t.resolves(pool.query(`${row} FOR UPDATE NOWAIT`));
+    } finally {
+      await client.query("ROLLBACK");
+      client.release();
     }
   });

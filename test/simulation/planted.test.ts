@@ -1,6 +1,6 @@
 // Goal: every planted defect is found by the worlds of its first thousand seeds, so the simulation would find others like it.
 // Tier: full (thousands of worlds, half an hour).
-// Limit: 90 minutes.
+// Limit: 240 minutes.
 // Own process (it starts a Postgres and Node processes of its own).
 import t from "tap";
 import { DEFECTS } from "./planted/index.ts";

@@ -318,7 +318,7 @@ t.test("the usual day: of which days it is the mean", async (t) => {
   const second = await pay(agent, 4_000n);
   await move(second.paymentId, "14 days");
   t.equal(await usual(), 500n, "of 14 days, the first moment included");
-  await move(second.paymentId, "14 days 1 second");
+  await move(second.paymentId, "14 days 1 microsecond");
   t.equal(await usual(), 214n, "older ones are not counted; rounded");
   await move(first.paymentId, "-1 second");
   t.equal(await usual(), null, "nothing was spent in those days");
@@ -341,6 +341,15 @@ t.test("a stop pauses what is active, and its end returns exactly that", async (
   const third = await made("name = 'of an owner who stopped, too'");
   own.push(third);
   await pool.query("SELECT purser_stop($1, 'somebody')", [third.ownerId]);
+  await pool.query("UPDATE agents SET updated_at = '2026-01-01' WHERE id = ANY ($1)", [
+    own.map(({ agentId }) => agentId),
+  ]);
+  const changed = async () => {
+    const { rows } = await pool.query<{ id: string }>(
+      "SELECT id FROM agents WHERE updated_at > '2026-01-01'",
+    );
+    return own.filter(({ agentId }) => rows.some(({ id }) => id === agentId));
+  };
   const states = () =>
     Promise.all(own.map(async (each) => (await stateOf(each))?.state.replace("pause_", "")));
   const kept = ["paused -", "paused after_failures", "archived -", "active -", "paused stop"];
@@ -362,6 +371,7 @@ t.test("a stop pauses what is active, and its end returns exactly that", async (
   t.equal(await ask(`purser_stop('${ownerId}', '${first}')`), true);
   const stopped = ["paused stop", "paused stop", ...kept];
   t.same(await states(), stopped);
+  t.same(await changed(), own.slice(0, 2), "those two have changed");
   const known = await facts();
   t.match(known, { by: first, at: Date, events: 1 });
   const { rows: paused } = await pool.query(
@@ -384,7 +394,13 @@ t.test("a stop pauses what is active, and its end returns exactly that", async (
   await t.rejects(set(own[3] ?? agent, "status = 'active'"), { code: "PU006" });
   for (const status of ["paused", "active"]) await set(own[5] ?? agent, `status = '${status}'`); // Another owner may.
 
+  await pool.query("UPDATE agents SET updated_at = '2026-01-01' WHERE owner_id = $1", [ownerId]);
   t.equal(await ask(`purser_resume('${ownerId}')`), 2);
+  t.same(
+    (await changed()).filter((one) => one.ownerId === ownerId || own.indexOf(one) === 1),
+    own.slice(0, 2),
+    "and again",
+  );
   t.same(await states(), before, "neither what its owner paused, nor what a rule paused");
   t.match(await facts(), { by: null, at: null, events: 4 });
   t.equal(await ask(`purser_resume('${ownerId}')`), 0);
@@ -394,6 +410,31 @@ t.test("a stop pauses what is active, and its end returns exactly that", async (
     { code: "PU006" },
     "another owner's stop goes on",
   );
+});
+
+t.test("an agent pays from the first minute of its hours to the last, on its days", async (t) => {
+  // A Sunday.
+  for (const [hours, days, at, pays] of [
+    ["09:00-17:00", null, "08:59:59.999", false],
+    ["09:00-17:00", null, "09:00", true],
+    ["09:00-17:00", null, "16:59:59.999", true],
+    ["09:00-17:00", null, "17:00", false],
+    ["22:00-06:00", null, "21:59:59.999", false],
+    ["22:00-06:00", null, "22:00", true],
+    ["22:00-06:00", null, "05:59:59.999", true],
+    ["22:00-06:00", null, "06:00", false],
+    [null, "sun", "00:00", true],
+    [null, "mon,sat", "23:59", false],
+    ["09:00-17:00", "sun", "09:00", true],
+    ["09:00-17:00", "sun", "17:00", false],
+    ["09:00-17:00", "sat", "09:00", false],
+  ] as const) {
+    const { rows } = await pool.query<{ pays: boolean }>(
+      "SELECT purser_pays_at($1, $2, $3) AS pays",
+      [hours, days, `2030-03-10T${at}Z`],
+    );
+    t.equal(rows[0]?.pays, pays, `${hours} ${days} ${at}`);
+  }
 });
 
 const minute = fc.integer({ min: 0, max: 1_439 });

@@ -9,6 +9,7 @@ import { passkeyPlaces } from "../../server/core/passkey-places.ts";
 import {
   addressOfPasskey,
   isPasskeySignature,
+  isSameKey,
   PASSKEYS_CHAIN,
   passkeyThatSigned,
   readPasskeySignature,
@@ -39,9 +40,15 @@ t.test("what a browser and a device must have said", async (t) => {
     "a frame of another page": { crossOrigin: true },
     "a person who was not verified": { isVerified: false },
     "a person who was not there": { isPresent: false },
+    "a device that does not count": { bytes: 36 },
+    "a browser that says nothing": { edit: () => "null" },
+    "no JSON": { edit: (text) => text.slice(1) },
+    "a page in a list": { edit: (text) => text.replace(`"${PAGE}"`, `["${PAGE}"]`) },
   };
   for (const [what, said] of Object.entries(wrong))
     t.equal(passkeyThatSigned(signed(said), places), undefined, what);
+  const older = { edit: (text: string) => text.replace(',"crossOrigin":false', "") };
+  t.ok(passkeyThatSigned(signed(older), places), "a browser that knows no frames");
   t.ok(
     passkeyThatSigned(signed({ origin: "https://old.example", domain: "old.example" })),
     "a document that was checked when it was signed may be from another page",
@@ -82,6 +89,29 @@ t.test("the text of a signature", async (t) => {
     () => writePasskeySignature({ ...read, authenticatorData: new Uint8Array(70_000) }),
     /too long/,
   );
+  const [none, most] = [0, 0xffff].map((length) => new Uint8Array(length).fill(7)) as [
+    Uint8Array,
+    Uint8Array,
+  ];
+  for (const [authenticatorData, clientData] of [
+    [none, none],
+    [none, read.clientData],
+    [read.authenticatorData, none],
+    [most, none],
+  ] as const) {
+    const whole = { ...read, authenticatorData, clientData };
+    t.same(readPasskeySignature(writePasskeySignature(whole)), whole);
+  }
+  const short = writePasskeySignature({ ...read, clientData: none }).slice(0, -2);
+  t.equal(readPasskeySignature(short), undefined, "less than its length says");
+  const { x, y } = read;
+  t.ok(isSameKey(read, { x, y }));
+  for (const other of [
+    { x, y: x },
+    { x: y, y },
+    { x: y, y: x },
+  ])
+    t.notOk(isSameKey(read, other));
   // A key that is no point of the curve.
   const offCurve = { ...read, x: `0x${"11".repeat(32)}` };
   t.equal(passkeyThatSigned({ hash, signature: writePasskeySignature(offCurve) }), undefined);

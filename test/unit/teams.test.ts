@@ -5,13 +5,20 @@ import * as fc from "fast-check";
 import t from "tap";
 import { getAddress, toHex, zeroAddress, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
-import { orderDigest, type MembersOrder } from "../../server/core/orders.ts";
+import { agentsText, loosensBudget } from "../../packages/rules/src/budgets.ts";
+import { orderDigest, type MembersOrder, type Orders } from "../../server/core/orders.ts";
 import { passkeyPlaces } from "../../server/core/passkey-places.ts";
 import { PASSKEYS_CHAIN } from "../../server/core/passkeys.ts";
 import {
   addressOfTeam,
+  faultOfMembers,
+  listOf,
+  MAX_MEMBERS,
+  newlyNamed,
   progressOf,
+  purposeOf,
   readTeamSignature,
+  signersFor,
   TEAMS_CHAIN,
   writeTeamSignature,
   type MemberList,
@@ -178,6 +185,191 @@ t.test("lists that do not follow from each other", async (t) => {
   t.equal(await signatures.isSigned(team, byOld), "invalid", "older rows were put back");
 });
 
+const person = (index: number): Address => `0x${index.toString(16).padStart(40, "0")}`;
+const named = (index: number, role = "admin", chain: bigint | number = 0) => ({
+  name: `Person ${index}`,
+  account: person(index),
+  chain: String(chain),
+  role,
+});
+const orderOf = (members: MembersOrder["members"], threshold = 1): MembersOrder => ({
+  owner: zeroAddress,
+  version: "7",
+  name: "Team",
+  threshold: String(threshold),
+  approvalAbove: "50",
+  members,
+  nonce: "0x",
+  deadline: "1",
+});
+
+t.test("what is wrong with a list of members", (t) => {
+  const many = (count: number) => Array.from({ length: count }, (_, index) => named(index + 1));
+  const before = listOf(
+    orderOf([named(1), named(2, "approver"), named(3, "viewer"), named(4, "viewer")]),
+  );
+  const letters: Address = `0x${"a".repeat(40)}`;
+  const cases: [fault: string | undefined, MembersOrder["members"], number?, MemberList?][] = [
+    ["has no members", []],
+    [undefined, many(MAX_MEMBERS)],
+    ["has more than 50 members", many(MAX_MEMBERS + 1)],
+    ["names a member twice", [named(1), named(2), named(1, "viewer", PASSKEYS_CHAIN)]],
+    [
+      "names a member twice",
+      [
+        { ...named(1), account: letters },
+        { ...named(2), account: getAddress(letters) },
+      ],
+    ],
+    ["names the zero address", [named(1), named(0, "viewer")]],
+    ["has the unknown role owner", [named(1), named(2, "owner")]],
+    ["names a team as a member", [named(1), named(2, "viewer", TEAMS_CHAIN)]],
+    [undefined, [named(1), named(2, "viewer", PASSKEYS_CHAIN)]],
+    ["has an unknown chain", [named(1), named(2, "viewer", PASSKEYS_CHAIN + 1)]],
+    [undefined, [named(1), named(2, "viewer", 8453)]],
+    [
+      "names a contract account as approver or admin: it can only be a viewer",
+      [named(1), named(2, "approver", 8453)],
+    ],
+    [
+      "names a contract account as approver or admin: it can only be a viewer",
+      [named(1), named(2, "admin", 8453)],
+    ],
+    [undefined, [named(1), named(2, "approver", PASSKEYS_CHAIN)]],
+    [undefined, [named(1), named(2, "approver"), named(3, "admin", PASSKEYS_CHAIN)], 2, before],
+    [
+      "changes what kind of account a member has",
+      [named(1), named(2, "viewer", PASSKEYS_CHAIN)],
+      1,
+      before,
+    ],
+    [undefined, [named(1), named(5, "approver", PASSKEYS_CHAIN)], 1, before],
+    ["has no admin", [named(1, "approver"), named(2, "viewer")]],
+    ["needs at least one signature", [named(1)], 0],
+    [undefined, [named(1), named(2)], 2],
+    [
+      "needs the signatures of 2 admins, and has 1",
+      [named(1), named(2, "approver"), named(3, "viewer")],
+      2,
+    ],
+  ];
+  for (const [fault, members, threshold, known] of cases)
+    t.equal(faultOfMembers(orderOf(members, threshold), known), fault, fault ?? "sound");
+  t.end();
+});
+
+t.test("what an order needs from a team", (t) => {
+  const order = orderOf([named(1), named(2, "approver", PASSKEYS_CHAIN), named(3, "viewer")]);
+  const list = listOf(order);
+  const [ada, bob, cleo] = [
+    { name: "Person 1", address: person(1), chainId: 0, role: "admin" },
+    { name: "Person 2", address: person(2), chainId: PASSKEYS_CHAIN, role: "approver" },
+    { name: "Person 3", address: person(3), chainId: 0, role: "viewer" },
+  ] as const;
+  t.same(list, {
+    version: 7,
+    name: "Team",
+    threshold: 1,
+    approvalAboveAtomic: 50n,
+    members: [ada, bob, cleo],
+  });
+  t.same(purposeOf("Members", order), { kind: "members", next: list });
+  t.same(purposeOf("ApprovePayment", { maxAmount: "9" } as Orders["ApprovePayment"]), {
+    kind: "approval",
+    amountAtomic: 9n,
+  });
+  t.same(purposeOf("Resume", {} as Orders["Resume"]), { kind: "rules" });
+
+  const more = listOf(
+    orderOf([
+      named(1),
+      named(2, "admin", PASSKEYS_CHAIN),
+      named(3, "approver"),
+      named(4),
+      named(5, "viewer"),
+    ]),
+  );
+  const [, , newCleo, dan] = more.members;
+  t.same(newlyNamed(list, more), [newCleo, dan], "one was a viewer");
+  t.same(newlyNamed(undefined, list), [ada, bob], "all of the first list");
+  t.same(signersFor(list, { kind: "rules" }), [ada]);
+  t.same(signersFor(list, approval(1n)), [ada, bob]);
+  const members: Purpose = { kind: "members", next: more };
+  t.same(signersFor(list, members), [ada, newCleo, dan]);
+  t.same(signersFor(undefined, { kind: "members", next: list }), [ada, bob], "the first list");
+  t.same(signersFor(undefined, { kind: "rules" }), []);
+  t.same(signersFor(undefined, approval(1n)), [], "nobody before the first list");
+  const promoted: Purpose = { kind: "members", next: listOf(orderOf([named(1), named(2)])) };
+  t.same(signersFor(list, promoted), [ada], "an approver becomes an admin without a signature");
+
+  const progress = (purpose: Purpose, signed: number[], of: MemberList | undefined = list) =>
+    progressOf(of, purpose, new Set(signed.map(person)));
+  const two = { ...list, threshold: 2 };
+  t.same(progress({ kind: "rules" }, [2, 3, 9]), {
+    isEnough: false,
+    collected: [],
+    needed: 1,
+    missing: [],
+  });
+  t.same(progress({ kind: "rules" }, [1, 2], two), {
+    isEnough: false,
+    collected: [person(1)],
+    needed: 2,
+    missing: [],
+  });
+  t.same(progress(approval(50n), [2], two), {
+    isEnough: true,
+    collected: [person(2)],
+    needed: 1,
+    missing: [],
+  });
+  t.same(progress(approval(51n), [2], two), {
+    isEnough: false,
+    collected: [person(2)],
+    needed: 2,
+    missing: [],
+  });
+  t.same(progress(members, [1, 4]), {
+    isEnough: false,
+    collected: [person(1), person(4)],
+    needed: 3,
+    missing: [person(3)],
+  });
+  t.same(progress(members, [3, 4]), {
+    isEnough: false,
+    collected: [person(3), person(4)],
+    needed: 3,
+    missing: [],
+  });
+  const start: Purpose = { kind: "members", next: list };
+  t.same(progressOf(undefined, start, new Set([person(1), person(2)])), {
+    isEnough: true,
+    collected: [person(1), person(2)],
+    needed: 2,
+    missing: [],
+  });
+  t.same(progressOf(undefined, approval(1n), new Set()).needed, 0);
+  t.end();
+});
+
+t.test("which change loosens a budget", (t) => {
+  const limits = { dailyLimit: 5n, weeklyLimit: 6n, monthlyLimit: null };
+  for (const [what, change, loosens] of [
+    ["nothing", {}, false],
+    ["lower", { dailyLimit: 4n, weeklyLimit: 0n }, false],
+    ["one more limit", { monthlyLimit: 1_000n }, false],
+    ["one higher", { dailyLimit: 4n, weeklyLimit: 7n }, true],
+    ["the daily one higher", { dailyLimit: 6n }, true],
+    ["one dropped", { dailyLimit: null }, true],
+    ["one lower, another dropped", { dailyLimit: 1n, weeklyLimit: null, monthlyLimit: 1n }, true],
+  ] as const)
+    t.equal(loosensBudget(limits, { ...limits, ...change }), loosens, what);
+  t.equal(loosensBudget({ ...limits, monthlyLimit: 9n }, limits), true, "the monthly one dropped");
+  const ids = Object.freeze(["b", "c", "a"]);
+  t.equal(agentsText(ids), "a, b, c");
+  t.end();
+});
+
 t.test("a text has one spelling", (t) => {
   const pair = (address: Address) => ({ address, signature: "0x1234" });
   const low: Address = `0x${"a".repeat(40)}`;
@@ -193,6 +385,40 @@ t.test("a text has one spelling", (t) => {
     [pair(low)],
     "one member under two spellings is one",
   );
+  const some = (count: number, signature = "0x12") =>
+    Array.from({ length: count }, (_, index) => ({ address: person(index + 1), signature }));
+  for (const right of [some(1), some(2 * MAX_MEMBERS), some(2, `0x${"ab".repeat(0xffff)}`)])
+    t.same(readTeamSignature(writeTeamSignature(right.toReversed())), right);
+  const tooMany = writeTeamSignature(some(2 * MAX_MEMBERS + 1));
+  t.equal(readTeamSignature(tooMany), undefined, "more than two lists have");
+  t.equal(
+    readTeamSignature(writeTeamSignature([{ address: low, signature: "0xABCD" }]))?.[0]?.signature,
+    "0xabcd",
+  );
+  for (const signature of ["0x", "0x123", "0xzz", "0x12zz", "0xzz12"])
+    t.throws(() => writeTeamSignature([{ address: low, signature }]), /whole bytes/, signature);
+  const twice = [low, getAddress(low)].map((address, index) => ({
+    address,
+    signature: `0x0${index}`,
+  }));
+  t.same(readTeamSignature(writeTeamSignature(twice)), [twice[0]], "the first one counts");
+  const long = `0x${"ab".repeat(0x10000)}`;
+  t.throws(() => writeTeamSignature([{ address: low, signature: long }]), /too long/);
+  const one = writeTeamSignature([pair(low)]);
+  for (const [what, wrong] of [
+    ["another kind of text", one.replace("7465616d31", "7465616d32")],
+    ["half a byte", one.slice(0, -1)],
+    ["no digits", `${one.slice(0, -2)}zz`],
+    ["no digits before it", one.replace("aa", "zz")],
+    ["a signature of no bytes", `${one.slice(0, 12 + 40)}0000`],
+    ["no length", one.slice(0, 12 + 40)],
+    ["half a length", one.slice(0, 12 + 42)],
+    ["half an address", one.slice(0, 12 + 20)],
+    ["a second one of no bytes", `${one}${"b".repeat(40)}0000`],
+    ["one member twice", `${one}${one.slice(12)}`],
+    ["addresses that descend", `${one}${"9".repeat(40)}000112`],
+  ] as const)
+    t.equal(readTeamSignature(wrong), undefined, what);
   t.end();
 });
 

@@ -108,9 +108,7 @@ export function signersFor(list: MemberList | undefined, purpose: Purpose): Memb
   const voters = (list?.members ?? []).filter(({ role }) =>
     purpose.kind === "approval" ? role !== "viewer" : role === "admin",
   );
-  if (purpose.kind !== "members") return voters;
-  const isVoter = ({ address }: Member) => voters.some((voter) => voter.address === address);
-  return [...voters, ...newlyNamed(list, purpose.next).filter((member) => !isVoter(member))];
+  return purpose.kind === "members" ? [...voters, ...newlyNamed(list, purpose.next)] : voters;
 }
 
 export interface Progress {
@@ -195,7 +193,8 @@ export function readTeamSignature(signature: string): MemberSignature[] | undefi
     const length = Number.parseInt(digits.slice(from - LENGTH_DIGITS, from), 16);
     const end = from + length * 2;
     const last = found.at(-1);
-    const isRight = from <= digits.length && length > 0 && end <= digits.length;
+    // Without digits the length is no number.
+    const isRight = length > 0 && end <= digits.length;
     if (!isRight || (last && last.address >= address)) return undefined;
     found.push({ address, signature: `0x${digits.slice(from, end)}` });
     at = end;

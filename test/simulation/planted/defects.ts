@@ -690,6 +690,7 @@ export const DEFECTS: readonly PlantedDefect[] = [
     PERFORM`,
       },
     ],
+    only: ["channeler", "suspendedWithReservation"],
     caughtBy: "test/x402-client/channels-killed.test.ts",
   },
   {
