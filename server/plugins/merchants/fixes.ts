@@ -138,6 +138,10 @@ export const FIXES = {
   settlement_pending: "Send the same settle request again to get its outcome.",
   unexpected_verify_error: LATER,
   unexpected_settle_error: LATER,
+  fees_unpaid:
+    "Pay what you owe for earlier settlements: Fees on the merchant page, or POST /api/merchant/fees/pay.",
+  address_screened: "Nothing: this service's operator does not settle for these addresses.",
+  screening_unavailable: LATER,
 } as const satisfies Record<Reason, string>;
 
 /** Null for reasons of the chain, such as a revert. */
