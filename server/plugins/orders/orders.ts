@@ -29,6 +29,7 @@ import {
   takeQuota,
   type PreparedWallet,
 } from "./store.ts";
+import type { Screening } from "../screening/screening.ts";
 import type { Checked, OrderOwner, Signed, SignedOrder } from "./types.ts";
 import { lockMembers } from "./team-store.ts";
 import { assertNotEnded, endOutdated, endWaiting, keepWaiting } from "./waiting.ts";
@@ -62,6 +63,8 @@ export const orderSeconds = ({ chainId }: { chainId: number }): number =>
 interface OrdersDeps {
   prisma: { $transaction<T>(work: (tx: Db) => Promise<T>): Promise<T> };
   checkSignature(owner: OrderOwner, signed: Signed): Promise<Checked>;
+  /** Undefined: addresses are not screened. */
+  screening?: Pick<Screening, "assertMaySign"> | undefined;
 }
 
 /** Thrown in a transaction, which is rolled back: `OwnerOrders.answering` turns it into the order to sign. */
@@ -103,6 +106,7 @@ export class OwnerOrders {
     authorization: { order: object; signature: string },
     chainId: number,
   ): Promise<SignedOrder<K>> {
+    await this.#deps.screening?.assertMaySign(owner, kind);
     const order = refusingUnknownVersion(() =>
       readOrder(kind, authorization.order as unknown as Orders[K]),
     );
@@ -194,6 +198,7 @@ export class OwnerOrders {
       // A move is signed by both wallets; every other order by the owner alone.
       if (owner.second && error.draft.kind !== "MoveOwner")
         throw new ApiError("second_wallet_only_tightens");
+      await this.#deps.screening?.assertMaySign(owner, error.draft.kind);
       throw await this.#requestSignature(owner, error);
     }
   }
