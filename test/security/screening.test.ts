@@ -17,6 +17,7 @@ import {
   type NewTestAgent,
   type SignedInOwner,
 } from "../helpers/owner.ts";
+import { makeTeam, teamCalls } from "../helpers/team.ts";
 import { pay, signedRefund, send, refundUrl } from "../merchants/world.ts";
 import { assertAuditsHold } from "../owners/audit.helper.ts";
 import { market, PAYEE } from "../x402-client/market.ts";
@@ -317,6 +318,41 @@ t.test(
     );
   },
 );
+
+t.test("nobody signs for another in place of a listed owner", async (t) => {
+  const who = await signIn(made);
+  const wallet = account();
+  await nameRecoveryWallet(app, who, wallet);
+  const move = () =>
+    asOwner(app, who, { method: "POST", url: "/api/recovery/move", body: {} }, wallet);
+  for (const { address } of [wallet, who.account]) {
+    list(address);
+    t.same(seen(await move()), denied("account_screened"), "no move from it, and none to it");
+  }
+  list();
+  const [ada, bob] = [await signIn(made), await signIn(made)];
+  await makeTeam(
+    made,
+    [
+      [ada, "admin"],
+      [bob, "admin"],
+    ],
+    { threshold: 2 },
+  );
+  const { order, sign } = teamCalls(app);
+  const body = { name: "Of the team", dailyLimit: "1", allowlist: [PAYEE] };
+  list(bob.account.address);
+  const waiting = await order(ada, "POST", "/api/agents", body);
+  t.equal(waiting.status, 202, "an order of who is not listed");
+  t.match(await order(bob, "POST", "/api/agents", body), {
+    status: 403,
+    body: { code: "account_screened" },
+  });
+  t.match(await sign(bob, waiting.body.id), { status: 403, body: { code: "account_screened" } });
+  list();
+  t.equal((await sign(bob, waiting.body.id)).status, 200);
+  t.equal((await move()).statusCode, 200);
+});
 
 t.test("refusals fill neither the audit nor any table", async (t) => {
   list(PAYEE);

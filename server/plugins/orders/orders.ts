@@ -99,6 +99,14 @@ export class OwnerOrders {
     this.#deps = deps;
   }
 
+  /** Throws if a screened address would sign this. Call it outside of transactions. */
+  async assertMaySign(
+    person: Pick<OrderOwner, "address" | "second" | "member">,
+    kind: OrderKind,
+  ): Promise<void> {
+    await this.#deps.screening?.assertMaySign(person, kind);
+  }
+
   /** Call it before taking any lock: verifying a contract's signature takes a call to its chain. */
   async verify<K extends OrderKind>(
     owner: OrderOwner,
@@ -106,7 +114,7 @@ export class OwnerOrders {
     authorization: { order: object; signature: string },
     chainId: number,
   ): Promise<SignedOrder<K>> {
-    await this.#deps.screening?.assertMaySign(owner, kind);
+    await this.assertMaySign(owner, kind);
     const order = refusingUnknownVersion(() =>
       readOrder(kind, authorization.order as unknown as Orders[K]),
     );
@@ -198,7 +206,7 @@ export class OwnerOrders {
       // A move is signed by both wallets; every other order by the owner alone.
       if (owner.second && error.draft.kind !== "MoveOwner")
         throw new ApiError("second_wallet_only_tightens");
-      await this.#deps.screening?.assertMaySign(owner, error.draft.kind);
+      await this.assertMaySign(owner, error.draft.kind);
       throw await this.#requestSignature(owner, error);
     }
   }
