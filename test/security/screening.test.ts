@@ -2,7 +2,6 @@
 // an owner's withdrawal always works; and no open payment gets stuck or is paid twice.
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
-import type { Address } from "viem";
 import { post, signedPayment } from "../facilitator/payments.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { callApi, spendAs } from "../helpers/call.ts";
@@ -38,8 +37,9 @@ const service = await localServer(t, (request, response) => {
     const { addresses } = JSON.parse(text) as { addresses: string[] };
     asked.push(addresses);
     if (isDown || request.headers.authorization !== `Bearer ${TOKEN}`)
-      return void response.writeHead(503).end();
-    response.end(JSON.stringify({ blocked: addresses.filter((address) => listed.has(address)) }));
+      response.writeHead(503).end();
+    else
+      response.end(JSON.stringify({ blocked: addresses.filter((address) => listed.has(address)) }));
   });
 });
 const list = (...addresses: string[]) => {
@@ -126,7 +126,7 @@ const refund = async (where: TestApp) => {
 /** Each place, and what a listed address and a service that is down mean there. `pass`: as if nothing was screened. */
 interface Row {
   place: string;
-  act(where: TestApp): Promise<Seen>;
+  act: (where: TestApp) => Promise<Seen>;
   of: string;
   pass: Seen;
   listed: Seen | "pass";
@@ -424,7 +424,7 @@ t.test("stock middleware passes the reason on to the payer", async (t) => {
   list(PAYEE);
   const shop = await expressSeller(t, {
     chain,
-    payTo: PAYEE as Address,
+    payTo: PAYEE,
     facilitator: ourFacilitator(made.baseUrl),
   });
   const body = await signedPayment({ chain, payer, payTo: PAYEE, amount: "1000" });

@@ -107,15 +107,15 @@ t.test("under load nobody sees a part of a list", async (t) => {
   const { list, replace } = await listIn(t, low.join("\n"));
   const ends = [low[0], low.at(-1), high[0], high.at(-1)] as Address[];
   const seen = new Set<string>();
-  let isDone = false;
+  const done = new AbortController();
   const asking = (async () => {
-    while (!isDone) {
+    while (!done.signal.aborted) {
       seen.add((await list.blockedAmong(ends)).map((one) => ends.indexOf(one as Address)).join(""));
       await new Promise(setImmediate);
     }
   })();
   for (const content of [high, low, high]) await replace(content.join("\n"));
-  isDone = true;
+  done.abort();
   await asking;
   seen.add((await list.blockedAmong(ends)).map((one) => ends.indexOf(one as Address)).join(""));
   t.same([...seen].sort(), ["01", "23"]);

@@ -16,7 +16,7 @@ interface Deps {
   source: ScreeningSource;
   /** Without an answer, payments are made. */
   isOpen: boolean;
-  count(labels: { place: Place; outcome: Outcome }): void;
+  count: (labels: { place: Place; outcome: Outcome }) => void;
   ownerOf(agentId: string): Promise<Address | undefined>;
   nowMs: () => number;
   log: { warn(fields: object, message: string): void };
