@@ -1,5 +1,8 @@
 // Goal: where addresses are screened, a listed one neither pays nor is paid, in no place and whatever the service does;
 // an owner's withdrawal always works; and no open payment gets stuck or is paid twice.
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import t from "tap";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { post, signedPayment } from "../facilitator/payments.ts";
@@ -438,6 +441,25 @@ t.test("stock middleware passes the reason on to the payer", async (t) => {
   t.match(Buffer.from(required, "base64").toString(), /address_screened/);
   const supported = await app.inject("/api/x402/supported");
   t.notMatch(supported.body, /screen/i);
+});
+
+t.test("a replica with a file reports its age, and none starts with a broken one", async (t) => {
+  const folder = mkdtempSync(join(tmpdir(), "purser-screening-"));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "list.txt");
+  const start = () =>
+    testApp(t, { chain, database, env: { SCREENING_FILE: path, SCREENING_FAILS: "closed" } });
+  writeFileSync(path, "nonsense\n");
+  await t.rejects(start(), {
+    name: "ConfigError",
+    message: /SCREENING_FILE names .*line 1 is not/,
+  });
+  writeFileSync(path, `2020-01-01\n${PAYEE}\n`);
+  const withFile = await start();
+  t.same(await facilitate(withFile, "verify"), REFUSED);
+  const metrics = await withFile.app.metrics.metrics();
+  const [, age] = /^purser_screening_list_age_seconds (\d+)/m.exec(metrics) ?? [];
+  t.ok(Number(age) > 86_400, "as the file's date says");
 });
 
 t.test("the audits hold", (t) => assertAuditsHold(t, app.prisma));
