@@ -19,6 +19,7 @@ import { lazySchemas } from "./infra/lazy-schemas.ts";
 import http from "./plugins/http/index.ts";
 import auth from "./plugins/auth/index.ts";
 import audit from "./plugins/audit/index.ts";
+import screening from "./plugins/screening/index.ts";
 import owners from "./plugins/owners/index.ts";
 import orders from "./plugins/orders/index.ts";
 import channels from "./plugins/channels/index.ts";
@@ -88,6 +89,7 @@ const MODULES = [
   http,
   auth,
   audit,
+  screening,
   owners,
   orders,
   custody,

@@ -193,6 +193,25 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     isSet("MAIL_FROM") && !isSet("SMTP_URL"),
     "MAIL_FROM is set, but SMTP_URL is not, so no e-mail would be sent",
   );
+  const isScreening = isSet("SCREENING_FILE") || isSet("SCREENING_URL");
+  refuse(
+    isSet("SCREENING_FILE") && isSet("SCREENING_URL"),
+    "SCREENING_FILE and SCREENING_URL are both set; set only one of them",
+  );
+  if (isScreening)
+    need("SCREENING_FAILS", "open or closed: what happens while addresses cannot be screened");
+  refuse(
+    isSet("SCREENING_FAILS") && !isScreening,
+    "SCREENING_FAILS is set, but neither SCREENING_FILE nor SCREENING_URL is, so nothing would be screened",
+  );
+  refuse(
+    isSet("SCREENING_TOKEN") && !isSet("SCREENING_URL"),
+    "SCREENING_TOKEN is set, but SCREENING_URL is not",
+  );
+  refuse(
+    isSet("SCREENING_MAX_AGE") && !isSet("SCREENING_FILE"),
+    "SCREENING_MAX_AGE is set, but SCREENING_FILE is not",
+  );
   if (problems.length > 0) {
     refuse(
       !isLocal && !isSet("PURSER_MODE"),
@@ -249,6 +268,15 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     demoPayTo: env.DEMO_PAY_TO,
     fees,
     ...access,
+    /** Undefined: addresses are not screened. */
+    screening: env.SCREENING_FAILS && {
+      file: env.SCREENING_FILE,
+      url: env.SCREENING_URL,
+      token: env.SCREENING_TOKEN,
+      /** Pays while addresses cannot be screened. */
+      isOpen: env.SCREENING_FAILS === "open",
+      maxAgeSeconds: env.SCREENING_MAX_AGE && env.SCREENING_MAX_AGE * 3_600,
+    },
     /** How long a settle or spend waits for finality before it returns "pending". */
     settleWaitMs: env.SETTLE_WAIT_MS,
     rateLimits: env.RATE_LIMITS,
@@ -317,7 +345,8 @@ export function readTexts(
     if (isEmpty(value)) continue;
     const removed = entryOf(REMOVED, key.replace(CHAIN, ""));
     if (removed !== undefined) problems.push(`${key} is no longer read: ${removed}`);
-    const name = key.replace(/_FILE$/, "");
+    // SCREENING_FILE is a key of its own.
+    const name = settingOf(key, part) ? key : key.replace(/_FILE$/, "");
     const setting = settingOf(name, part);
     if (setting === undefined || (name !== key && !setting.secret)) continue;
     texts.set(key, value);

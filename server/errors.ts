@@ -395,6 +395,12 @@ export const ERRORS = {
     "The key store cannot be reached, or is too busy. Nothing was signed, and nothing stays reserved. Retry later.",
     true,
   ),
+  screening_unavailable: define(
+    503,
+    "Screening unavailable",
+    "The operator screens addresses, which is not possible now. Nothing was signed. Retry later. Withdrawals work meanwhile.",
+    true,
+  ),
   relayer_unfunded: define(503, "Relayer has no gas", "Nothing was signed. Retry later.", true),
   agent_busy: define(
     503,

@@ -3,7 +3,7 @@
  * environment by this table, and `npm run derive` writes docs/reference/configuration.md from it.
  */
 import { Type } from "typebox";
-import { readTrust } from "./client-address.ts";
+import { isLoopbackHost, readTrust } from "./client-address.ts";
 import { databaseUrl } from "./database-settings.ts";
 import { feeAddress, perMille } from "./fees.ts";
 import { readGasBudget } from "./gas.ts";
@@ -243,6 +243,15 @@ const KEYS = {
   ),
 };
 
+/** The token must not cross a network in the clear. */
+function readScreeningUrl(text: string): string | undefined {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  if (!url || url.username + url.password !== "") return undefined;
+  const isSafe =
+    url.protocol === "https:" || (url.protocol === "http:" && isLoopbackHost(url.hostname));
+  return isSafe ? url.href : undefined;
+}
+
 const origins = formed("origins such as https://purser.example.com, comma separated", (text) => {
   const found = listed(text).map(originOf);
   return found.every((origin) => origin !== undefined) ? found : undefined;
@@ -374,6 +383,35 @@ const REPORTS = {
   ),
 };
 
+const SCREENING = {
+  SCREENING_FILE: setting(matching(/^\/[^\0]+$/, "an absolute path"), {
+    meaning:
+      "A file of addresses that are not paid and do not pay, one a line. See [screening](../how-to/screen-addresses.md).",
+    who: "an operator who must screen addresses and has a list.",
+  }),
+  SCREENING_URL: setting(
+    formed("an https URL without a password, or an http URL of this machine", readScreeningUrl),
+    {
+      meaning: "A service that says which addresses are blocked, in place of `SCREENING_FILE`.",
+      who: "an operator who must screen addresses and has a provider.",
+    },
+  ),
+  SCREENING_TOKEN: setting(matching(/^[!-~]{8,4096}$/, "8 to 4096 printable characters"), {
+    secret: true,
+    meaning: "The bearer token for `SCREENING_URL`.",
+    who: "an operator whose provider requires one.",
+  }),
+  SCREENING_FAILS: setting(oneOf("open", "closed"), {
+    meaning:
+      "What happens while addresses cannot be screened: `open` pays and counts it, `closed` refuses for the moment. Required with either of the two.",
+    who: "each operator who screens.",
+  }),
+  SCREENING_MAX_AGE: setting(wholeNumber(1, 8_760), {
+    meaning: "Hours. An older `SCREENING_FILE` counts as failed. Unset, its age is only reported.",
+    who: "an operator whose list is replaced regularly.",
+  }),
+};
+
 /** As docs/reference/configuration.md has them. */
 export const SECTIONS = {
   "The service": SERVICE,
@@ -383,6 +421,7 @@ export const SECTIONS = {
   Keys: KEYS,
   "Agents and fetches": PAYMENTS,
   Facilitator: FACILITATOR,
+  Screening: SCREENING,
   "Limits on requests": REQUESTS,
   "E-mail, push and traces": REPORTS,
 };
@@ -394,6 +433,7 @@ export const SETTINGS = Type.Object({
   ...KEYS,
   ...PAYMENTS,
   ...FACILITATOR,
+  ...SCREENING,
   ...REQUESTS,
   ...REPORTS,
 });

@@ -84,6 +84,12 @@ export interface Timings {
   webhookLookMs: number;
   /** How often a round looks for more deliveries while some are in progress. */
   webhookRefillMs: number;
+  /** How often a changed list of screened addresses is looked for. */
+  screeningLookMs: number;
+  /** The time limit for an answer of the operator's screening service. */
+  screeningAnswerMs: number;
+  /** How long such an answer is used again. */
+  screeningFreshMs: number;
   /** The longest that a search or a sum over an owner's payments may take. */
   searchMs: number;
 }
@@ -130,6 +136,9 @@ export const TIMINGS: Readonly<Timings> = {
   webhookTimeoutMs: 15_000,
   webhookLookMs: 500,
   webhookRefillMs: 200,
+  screeningLookMs: 5_000,
+  screeningAnswerMs: 2_000,
+  screeningFreshMs: 60_000,
   // Less than the timeout of every other statement, so that this one has its own answer.
   searchMs: 4_000,
 };

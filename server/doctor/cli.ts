@@ -12,10 +12,20 @@ import { checkChain } from "./chain.ts";
 import { checkDatabase, isUnused, openReadOnly } from "./database.ts";
 import { checkRelayers } from "./relayers.ts";
 import { exitCodeOf, found, linesOf, ok, wrong, type Finding } from "./finding.ts";
+import { checkScreening } from "./screening.ts";
 import { checkKeys, checkMail, checkPublicUrl, checkTraces } from "./service.ts";
 
 /** The groups of checks for `--only`. */
-export const AREAS = ["database", "keys", "relayers", "chains", "url", "mail", "traces"] as const;
+export const AREAS = [
+  "database",
+  "keys",
+  "relayers",
+  "chains",
+  "url",
+  "mail",
+  "traces",
+  "screening",
+] as const;
 export type Area = (typeof AREAS)[number];
 
 export async function examine(
@@ -51,6 +61,7 @@ export async function examine(
     url: () => checkPublicUrl(config, options),
     mail: () => checkMail(config),
     traces: () => checkTraces(config),
+    screening: () => checkScreening(config),
   };
   const hide = hideConfigured(config);
   try {

@@ -81,6 +81,8 @@ export function hideConfigured(config: Config): Hide {
     ...config.facilitatorApiKeys,
     ...(config.mail?.secrets ?? []),
     ...(config.vapidKeys === undefined ? [] : [config.vapidKeys.privateKey]),
+    ...(config.screening?.token === undefined ? [] : [config.screening.token]),
+    ...secretsOfUrl(config.screening?.url ?? ""),
     ...(config.metricsToken === undefined ? [] : [config.metricsToken]),
     ...secretsOfUrl(config.tracesUrl ?? ""),
     ...secretsOfHeaders(config.tracesHeaders),

@@ -318,6 +318,8 @@ export const REASONS = {
   eip2612_deadline_expired: "The token's permit has expired, or expires within 6 seconds.",
   eip6492_factory_not_allowed:
     "The payer's wallet is not deployed yet, and this facilitator does not call its factory.",
+  address_screened: "This facilitator does not settle payments between these addresses.",
+  screening_unavailable: "The payment's addresses cannot be screened now. Try again later.",
   amount_below_floor: "The payment is smaller than its gas costs.",
   invalid_erc20_approval_extension_format: "The approval extension is malformed.",
   erc20_approval_from_mismatch: "The approval is not from the payer.",

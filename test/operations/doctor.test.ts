@@ -3,7 +3,10 @@
 // Tier: full (starts whole deployments).
 import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import Fastify from "fastify";
 import { Client } from "pg";
@@ -620,6 +623,30 @@ t.test("mail and traces, if they are configured", async (t) => {
   await expectFinding(t, "ok", /^traces$/, /accepts them/, traces);
   status = 401;
   await expectFinding(t, "warning", /^traces$/, /returns 401/, traces);
+});
+
+t.test("screening, if it is configured", async (t) => {
+  areas = ["screening"];
+  const folder = mkdtempSync(join(tmpdir(), "purser-doctor-"));
+  t.teardown(() => rmSync(folder, { recursive: true }));
+  const path = join(folder, "list.txt");
+  const file = { SCREENING_FILE: path, SCREENING_FAILS: "closed", SCREENING_MAX_AGE: "24" };
+  await expectFinding(t, "wrong", /^screening$/, /cannot be read \(ENOENT\)/, file);
+  writeFileSync(path, `2020-01-01\n${owner.account.address}\n`);
+  await expectFinding(t, "wrong", /^screening$/, /1 addresses, \d+ days old: older than/, file);
+  writeFileSync(path, `${owner.account.address}\n`);
+  await expectFinding(t, "ok", /^screening$/, /1 addresses, [\d.]+ s old/, file);
+  const screen = Fastify();
+  screen.post("/", async (_request, reply) => reply.code(status).send({ blocked: [] }));
+  let status = 200;
+  await screen.listen({ host: "127.0.0.1", port: 0 });
+  t.teardown(() => screen.close());
+  const { port } = screen.server.address() as { port: number };
+  const service = { SCREENING_URL: `http://127.0.0.1:${port}/`, SCREENING_FAILS: "open" };
+  await expectFinding(t, "ok", /^screening$/, /the service answers/, service);
+  status = 401;
+  const findings = await expectFinding(t, "wrong", /^screening$/, /it answered 401/, service);
+  t.match(findings.at(-1)?.todo, /addresses are not screened/);
 });
 
 t.test("the chain is unreachable", async (t) => {

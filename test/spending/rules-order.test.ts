@@ -41,12 +41,20 @@ const facts = fc.record({
   payDays: fc.constantFrom<"all" | "today" | "none">("all", "all", "all", "today", "none"),
   expired: fc.oneof({ weight: 4, arbitrary: fc.constant(false) }, fc.constant(true)),
   refusal: fc.constantFrom<
-    "listing_mismatch" | "url_blocked" | "challenge_already_used" | "channel_distrusted" | undefined
+    | "listing_mismatch"
+    | "payee_screened"
+    | "account_screened"
+    | "url_blocked"
+    | "challenge_already_used"
+    | "channel_distrusted"
+    | undefined
   >(
     undefined,
     undefined,
     undefined,
     "listing_mismatch",
+    "payee_screened",
+    "account_screened",
     "url_blocked",
     "challenge_already_used",
     "channel_distrusted",
@@ -135,6 +143,8 @@ const ONE_FAULT: Record<Exclude<DenialCode, (typeof OF_CHANNELS)[number]>, Parti
   agent_expired: { expired: true },
   payee_denied: { denied: PAYEE },
   listing_mismatch: { refusal: "listing_mismatch" },
+  payee_screened: { refusal: "payee_screened" },
+  account_screened: { refusal: "account_screened" },
   url_blocked: { refusal: "url_blocked" },
   origin_not_allowed: { fetch: "sites", site: "https://b.example" },
   channel_distrusted: { refusal: "channel_distrusted" },

@@ -115,12 +115,15 @@ interface Scene {
   /** The answer about the deposit's own payment. */
   checked?: Reason | "valid";
   hasCode?: boolean;
+  /** What screening says of the payer and the receiver. */
+  screened?: "address_screened" | "screening_unavailable";
   accepts?: (signature: Hex) => boolean;
   /** The block of our own deposit, and the state there; undefined: no endpoint has it. */
   deposit?: { shown: Partial<ChannelState> | undefined };
 }
 
-function scene({ state = {}, checked = "valid", hasCode = false, accepts, deposit }: Scene = {}) {
+function scene(given: Scene = {}) {
+  const { state = {}, checked = "valid", hasCode = false, accepts, deposit, screened } = given;
   const log: string[] = [];
   const shown: Hex[] = [];
   const deps: CheckDeps = {
@@ -136,6 +139,12 @@ function scene({ state = {}, checked = "valid", hasCode = false, accepts, deposi
           return deposit?.shown && { ...USUAL, ...deposit.shown };
         },
       }) as never,
+    screening: screened && {
+      refusalOfPayment: async (addresses) => {
+        log.push(`screening ${addresses.join(" ")}`);
+        return screened;
+      },
+    },
     depositBlock: async () => {
       log.push("deposit");
       return deposit && 9n;
@@ -188,6 +197,21 @@ t.test("a good voucher is answered with the channel's state", async (t) => {
     t.same(log, ["state"], "an authorizer is a plain key: only the state is read");
   }
 });
+
+t.test(
+  "a voucher of a screened address pays nothing, and its refund is not screened",
+  async (t) => {
+    for (const screened of ["address_screened", "screening_unavailable"] as const) {
+      const { reasonOf, log } = scene({ screened });
+      t.equal(await reasonOf(), screened);
+      t.same(log, ["state", `screening ${PAYER} ${CONFIG.receiver}`]);
+      t.equal(await reasonOf({ type: "refund" }), "valid");
+      t.equal(log.length, 3, "a refund is the payer's own money");
+      t.equal(await reasonOf({ key: otherKey }), "voucher_signature");
+      t.equal(log.length, 3, "nobody else can ask");
+    }
+  },
+);
 
 t.test("the ceiling lies between what was claimed and what is there", async (t) => {
   const cases: [bigint, string, string][] = [

@@ -367,3 +367,38 @@ t.test(
     t.equal(shareOf(2, { workers: 8 }), 2, "never more than the limit itself");
   },
 );
+
+t.test("screening is configured whole, or not at all", async (t) => {
+  const file = { SCREENING_FILE: "/etc/purser/blocked.txt", SCREENING_FAILS: "closed" };
+  const service = { SCREENING_URL: "https://screen.example/v1", SCREENING_FAILS: "open" };
+  t.equal(loadConfig(production).screening, undefined);
+  t.same(loadConfig({ ...production, ...file, SCREENING_MAX_AGE: "48" }).screening, {
+    file: "/etc/purser/blocked.txt",
+    url: undefined,
+    token: undefined,
+    isOpen: false,
+    maxAgeSeconds: 172_800,
+  });
+  const withToken = { ...production, ...service, SCREENING_TOKEN: "a-long-secret-word" };
+  t.match(loadConfig(withToken).screening, { url: service.SCREENING_URL, isOpen: true });
+  t.notMatch(hideConfigured(loadConfig(withToken))("sent a-long-secret-word"), /a-long-secret/);
+  const wrong: [Record<string, string>, RegExp][] = [
+    [{ ...file, ...service }, /both set/],
+    [{ SCREENING_FILE: file.SCREENING_FILE }, /SCREENING_FAILS is missing/],
+    [{ SCREENING_URL: service.SCREENING_URL }, /SCREENING_FAILS is missing/],
+    [{ SCREENING_FAILS: "open" }, /nothing would be screened/],
+    [{ ...file, SCREENING_FAILS: "sometimes" }, /SCREENING_FAILS must be open or closed/],
+    [{ ...file, SCREENING_FILE: "blocked.txt" }, /SCREENING_FILE must be an absolute path/],
+    [{ ...file, SCREENING_MAX_AGE: "0" }, /SCREENING_MAX_AGE must be a whole number/],
+    [{ ...service, SCREENING_MAX_AGE: "24" }, /SCREENING_FILE is not/],
+    [{ ...file, SCREENING_TOKEN: "a-long-secret-word" }, /SCREENING_URL is not/],
+    [{ ...service, SCREENING_URL: "http://screen.example/" }, /SCREENING_URL must be an https URL/],
+    [{ ...service, SCREENING_URL: "https://user:hunter2x@screen.example/" }, /without a password/],
+    [{ ...service, SCREENING_URL: "screen.example" }, /must be an https URL/],
+  ];
+  for (const [change, expected] of wrong) {
+    const problems = problemsOf({ ...production, ...change }).join(" ");
+    t.match(problems, expected);
+    t.notMatch(problems, /hunter2x|a-long-secret-word/);
+  }
+});

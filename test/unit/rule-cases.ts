@@ -178,6 +178,22 @@ export const FAULTS: Fault[] = [
   },
   {
     rule: "target",
+    code: "payee_screened",
+    when: ({ refusal }) => refusal === "payee_screened",
+    alone: true,
+    wrong: { refusal: "payee_screened" },
+    detailPattern: /^This service does not pay this address\.$/,
+  },
+  {
+    rule: "target",
+    code: "account_screened",
+    when: ({ refusal }) => refusal === "account_screened",
+    alone: true,
+    wrong: { refusal: "account_screened" },
+    detailPattern: /lets the agent's owner read and withdraw, and nothing else/,
+  },
+  {
+    rule: "target",
     code: "url_blocked",
     when: ({ refusal }) => refusal === "url_blocked",
     alone: true,

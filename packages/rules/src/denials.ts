@@ -258,6 +258,18 @@ export const DENIALS = {
     owner: ({ denied = "this payee" }) => `You never pay ${denied}.`,
     fix: "denied payees",
   },
+  payee_screened: {
+    status: 403,
+    title: "Payee not paid by this service",
+    help: "This service does not pay this address. Do not pay it in another way. The owner cannot lift this.",
+    owner: "This service does not pay this address.",
+  },
+  account_screened: {
+    status: 403,
+    title: "Account may only read and withdraw",
+    help: "This service lets this account read and withdraw, and nothing else. Ask the operator.",
+    owner: "This service lets this account read and withdraw, and nothing else.",
+  },
   origin_not_allowed: {
     status: 403,
     title: "Origin not allowed",

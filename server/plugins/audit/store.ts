@@ -58,6 +58,7 @@ export type AuditAction =
   /** Written by plugins/notifications/deliveries-store.ts. */
   | "webhook.disabled"
   | "signature.refused"
+  | "screening.refused"
   /** Written by purser_order_audit. */
   | "policy.signed"
   | "key.signed"

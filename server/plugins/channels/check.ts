@@ -17,6 +17,7 @@ import {
 import { refuse, type Payment, type Reason, type Refusal } from "../../schemes/scheme.ts";
 import type { ChainPaymentReads } from "../facilitator/chain-reads.ts";
 import type { CheckResult, PaymentResult } from "../facilitator/verify.ts";
+import type { Screening } from "../screening/screening.ts";
 import type { ChannelStates } from "./states.ts";
 
 export interface CheckDeps {
@@ -24,6 +25,8 @@ export interface CheckDeps {
   states(network: NetworkFacts): ChannelStates;
   reads(network: NetworkFacts): Pick<ChainPaymentReads, "hasCode" | "acceptsSignature">;
   checkPayment(payment: Payment): Promise<PaymentResult>;
+  /** Undefined: addresses are not screened. */
+  screening?: Pick<Screening, "refusalOfPayment"> | undefined;
   /** The block of the newest deposit into this channel that we settled just now. */
   depositBlock(network: NetworkFacts, channel: Voucher["channel"]): Promise<bigint | undefined>;
 }
@@ -63,7 +66,8 @@ export class VoucherChecker {
     if (state.balance === 0n)
       return wrong(voucher, "invalid_batch_settlement_evm_channel_not_found");
     return (
-      whyNotCovered(voucher, state, 0n) ?? {
+      whyNotCovered(voucher, state, 0n) ??
+      (await this.#screened(voucher)) ?? {
         isValid: true,
         payment: {
           payer: channel.payer,
@@ -75,6 +79,14 @@ export class VoucherChecker {
         extra: snapshot(channel.id, state),
       }
     );
+  }
+
+  /** A voucher that asks for a refund gets the payer its own money back. */
+  async #screened(voucher: Voucher): Promise<Refusal | undefined> {
+    const { payer, receiver } = voucher.channel.config;
+    if (voucher.type === "refund") return undefined;
+    const reason = await this.#deps.screening?.refusalOfPayment([payer, receiver]);
+    return reason && wrong(voucher, reason);
   }
 
   async checkDeposit(deposit: DepositPayment): Promise<PaymentResult> {

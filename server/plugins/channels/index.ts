@@ -51,6 +51,7 @@ export default fp(
       states: statesOf,
       reads: (network) => facilitator.readsOf(network),
       checkPayment: (payment) => facilitator.checkPayment(payment),
+      screening: app.screening,
       depositBlock: async (network, { id, config: { payer } }) =>
         (await newestDeposits(prisma, network.chainId, [{ id, payer }])).get(id),
     });

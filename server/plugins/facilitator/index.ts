@@ -73,6 +73,7 @@ export default fp(
       reads,
       factories: config.erc6492Factories,
       minPaymentAtomic: config.minPaymentAtomic,
+      screening: app.screening,
       nowSeconds: () => BigInt(Math.floor(Date.now() / 1000)),
     });
     const ownSchemes: OwnScheme[] = [];

@@ -20,6 +20,7 @@ import {
   type ReadPayment,
 } from "../../schemes/scheme.ts";
 import { unwrapSignature } from "../../core/signatures.ts";
+import type { Screening } from "../screening/screening.ts";
 import type { PaymentReads } from "./chain-reads.ts";
 import type { PayeeFees } from "./payee-fees.ts";
 import type { Outcomes } from "./stats.ts";
@@ -94,6 +95,8 @@ interface CheckerDeps {
   /** Smaller payments are not worth their gas. */
   minPaymentAtomic: bigint;
   nowSeconds: () => bigint;
+  /** Undefined: addresses are not screened. */
+  screening?: Pick<Screening, "refusalOfPayment"> | undefined;
 }
 
 export class PaymentChecker {
@@ -115,6 +118,16 @@ export class PaymentChecker {
   }
 
   async checkPayment(payment: Payment): Promise<PaymentResult> {
+    const { screening } = this.#deps;
+    const checked = await this.#checkPayment(payment);
+    if (!screening || !checked.isValid) return checked;
+    // Only of payments that would be made, so that nobody else can ask.
+    const { payer, payTo } = payment;
+    const reason = await screening.refusalOfPayment([payer, payTo]);
+    return reason === undefined ? checked : refuse(reason, payer);
+  }
+
+  async #checkPayment(payment: Payment): Promise<PaymentResult> {
     const { scheme } = payment;
     // For schemes whose reference implementation checks the terms, and then the asset, before the signature.
     if (scheme.checkFirst) {

@@ -46,6 +46,7 @@ const PAYING: readonly ErrorCode[] = [
   "gas_budget_exhausted",
   "settlement_failed",
   "chain_unavailable",
+  "screening_unavailable",
   "policy_not_signed",
   "policy_version_unknown",
   "keys_unavailable",

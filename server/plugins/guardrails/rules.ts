@@ -646,6 +646,8 @@ const deniedPayee = {
 
 export type TargetCode =
   | "listing_mismatch"
+  | "payee_screened"
+  | "account_screened"
   | "url_blocked"
   | "origin_not_allowed"
   | "challenge_already_used"
@@ -664,6 +666,8 @@ const target = {
   name: "target",
   codes: [
     "listing_mismatch",
+    "payee_screened",
+    "account_screened",
     "url_blocked",
     "origin_not_allowed",
     "challenge_already_used",
@@ -675,6 +679,13 @@ const target = {
         return confined ? { refusal, detail: `${site} is a site of the agent's payees.` } : null;
       case "listing_mismatch":
         return { refusal, detail: "The current terms differ from the listing." };
+      case "payee_screened":
+        return { refusal, detail: "This service does not pay this address." };
+      case "account_screened":
+        return {
+          refusal,
+          detail: "This service lets the agent's owner read and withdraw, and nothing else.",
+        };
       case "challenge_already_used":
         return { refusal, detail: "A payment has already answered this challenge." };
       case "channel_distrusted":

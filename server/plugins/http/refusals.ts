@@ -76,6 +76,8 @@ const OF_ORDER: readonly ErrorCode[] = [
   "order_used",
   "conflict",
   "signature_expired",
+  "account_screened",
+  "screening_unavailable",
   "chain_unavailable",
   "policy_not_signed",
   "policy_version_unknown",

@@ -280,6 +280,9 @@ function refusalOf(
     return orderNotSigned("The refund is not signed by the wallet that received the payment.");
   if (reason === "invalid_exact_evm_payload_authorization_valid_before")
     return new ApiError("signature_expired");
+  if (reason === "address_screened")
+    return new ApiError("payee_screened", { detail: "This service does not make this refund." });
+  if (reason === "screening_unavailable") return new ApiError(reason);
   if (reason === "amount_below_floor") return new ApiError("amount_below_floor");
   if (reason === "invalid_exact_evm_insufficient_balance")
     return new ApiError("insufficient_funds", {

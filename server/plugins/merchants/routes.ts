@@ -211,6 +211,8 @@ const refunding: FastifyPluginAsyncTypebox = async (app) => {
           "settlement_not_final",
           "refund_changed",
           "refund_refused",
+          "payee_screened",
+          "screening_unavailable",
           "insufficient_funds",
           "amount_below_floor",
           "gas_budget_exhausted",

@@ -25,6 +25,7 @@ export default fp(
       "ownerOrders",
       new OwnerOrders({
         prisma,
+        screening: app.screening,
         checkSignature: (owner, signed) => signatures.check(owner, signed),
       }),
     );

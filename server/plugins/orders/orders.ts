@@ -29,6 +29,7 @@ import {
   takeQuota,
   type PreparedWallet,
 } from "./store.ts";
+import type { Screening } from "../screening/screening.ts";
 import type { Checked, OrderOwner, Signed, SignedOrder } from "./types.ts";
 import { lockMembers } from "./team-store.ts";
 import { assertNotEnded, endOutdated, endWaiting, keepWaiting } from "./waiting.ts";
@@ -62,6 +63,8 @@ export const orderSeconds = ({ chainId }: { chainId: number }): number =>
 interface OrdersDeps {
   prisma: { $transaction<T>(work: (tx: Db) => Promise<T>): Promise<T> };
   checkSignature(owner: OrderOwner, signed: Signed): Promise<Checked>;
+  /** Undefined: addresses are not screened. */
+  screening?: Pick<Screening, "assertMaySign"> | undefined;
 }
 
 /** Thrown in a transaction, which is rolled back: `OwnerOrders.answering` turns it into the order to sign. */
@@ -96,6 +99,14 @@ export class OwnerOrders {
     this.#deps = deps;
   }
 
+  /** Throws if a screened address would sign this. Call it outside of transactions. */
+  async assertMaySign(
+    person: Pick<OrderOwner, "address" | "second" | "member">,
+    kind: OrderKind,
+  ): Promise<void> {
+    await this.#deps.screening?.assertMaySign(person, kind);
+  }
+
   /** Call it before taking any lock: verifying a contract's signature takes a call to its chain. */
   async verify<K extends OrderKind>(
     owner: OrderOwner,
@@ -103,6 +114,7 @@ export class OwnerOrders {
     authorization: { order: object; signature: string },
     chainId: number,
   ): Promise<SignedOrder<K>> {
+    await this.assertMaySign(owner, kind);
     const order = refusingUnknownVersion(() =>
       readOrder(kind, authorization.order as unknown as Orders[K]),
     );
@@ -194,6 +206,7 @@ export class OwnerOrders {
       // A move is signed by both wallets; every other order by the owner alone.
       if (owner.second && error.draft.kind !== "MoveOwner")
         throw new ApiError("second_wallet_only_tightens");
+      await this.assertMaySign(owner, error.draft.kind);
       throw await this.#requestSignature(owner, error);
     }
   }

@@ -55,7 +55,13 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       config: {
         auth: "public",
         limit: "sign-in",
-        errors: ["origin_not_allowed", "invalid_signature", "chain_unavailable"],
+        errors: [
+          "origin_not_allowed",
+          "invalid_signature",
+          "chain_unavailable",
+          "account_screened",
+          "screening_unavailable",
+        ],
       },
       onRequest: async (request) => app.requireOwnOrigin(request),
       schema: {
@@ -81,6 +87,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
               own: app.ownOrigins,
               chains: app.chains.all,
               isVerified: (chainId) => app.chains.verified.has(chainId),
+              screening: app.screening,
             },
           ),
         // A message works once, so the result is a session and not a credential to remember.

@@ -8,6 +8,7 @@ import {
 import type { ChainClient } from "../../infra/chain/index.ts";
 import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
 import { NOBODY, noteAudit } from "../audit/store.ts";
+import type { Screening } from "../screening/screening.ts";
 import type { Proof } from "../audit/authority.ts";
 import { ensureOwner, findOwners, insertNonce, ownerSecondedBy, takeNonce } from "./store.ts";
 import {
@@ -53,12 +54,14 @@ interface Deps {
   chains: readonly ChainClient[];
   /** Whether a chain was verified to be the configured one. */
   isVerified: (chainId: number) => boolean;
+  /** Undefined: addresses are not screened. */
+  screening: Pick<Screening, "assertMaySignIn"> | undefined;
 }
 
 /** The nonce is deleted before anything is verified, so a message works at most once in any case. */
 export async function signIn(
   request: SignInRequest,
-  { prisma, own, chains, isVerified }: Deps,
+  { prisma, own, chains, isVerified, screening }: Deps,
 ): Promise<{ address: SiweFields["address"]; token: string }> {
   const fields = parseSiwe(request.message);
   if (!fields) throw refused("the message is not a sign-in message (EIP-4361)");
@@ -79,6 +82,12 @@ export async function signIn(
     );
   assertSigned(isVouched ? verdict : "unavailable");
   const contractOn = verdict === "contract" ? fields.chainId : 0;
+  // A recovery wallet signs in to an account that exists.
+  if (request.secondOf === undefined)
+    await screening?.assertMaySignIn(
+      fields.address,
+      async () => (await findOwners(prisma, fields.address, [contractOn])).length > 0,
+    );
 
   let { address } = fields;
   const token = await prisma.$transaction(async (tx) => {

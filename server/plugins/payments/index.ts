@@ -129,6 +129,7 @@ function decoratePaying(app: FastifyInstance): void {
     isEnded: (chainId, ref) => app.chainReads.isEnded(chainId, ref),
     guardrails: app.guardrails,
     approvals: app.approvals,
+    screening: app.screening,
     networkOf: (chainId) => {
       const network = app.chains.byChainId(chainId)?.network;
       if (!network) throw new Error(`network eip155:${chainId} is not configured`);

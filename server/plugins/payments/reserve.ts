@@ -16,6 +16,7 @@ import type {
   TargetRefusal,
   Verdict,
 } from "../guardrails/types.ts";
+import type { Screening } from "../screening/screening.ts";
 import type { Settlement } from "../settlement/types.ts";
 import type { ApprovalRequired } from "../../schemas/approvals.ts";
 import type { NotReserved } from "./idempotency.ts";
@@ -106,6 +107,8 @@ interface AgentReserveDeps {
   guardrails: Guardrails;
   approvals: Pick<Approvals, "request">;
   networkOf(chainId: number): NetworkFacts;
+  /** Undefined: addresses are not screened. */
+  screening?: Pick<Screening, "refusalOfAgent"> | undefined;
 }
 
 export interface AgentReservation extends Reserved {
@@ -352,10 +355,12 @@ const nonceFor = (
  * Our own rows are checked under the agent's lock. They may be deleted one day; the chain keeps its record.
  */
 async function refusalOf(
-  deps: Pick<AgentReserveDeps, "isEnded">,
-  { nonce, chainId, asset, payer, refusal }: PayRequest,
+  deps: Pick<AgentReserveDeps, "isEnded" | "screening">,
+  { nonce, chainId, asset, payer, to, refusal }: PayRequest,
 ): Promise<TargetRefusal | undefined> {
-  if (refusal !== undefined || nonce === undefined) return refusal;
+  if (refusal !== undefined) return refusal;
+  const screened = await deps.screening?.refusalOfAgent(payer, to);
+  if (screened !== undefined || nonce === undefined) return screened;
   const isUsed = await deps.isEnded(chainId, { asset, from: payer.walletAddress, nonce });
   return isUsed ? { code: "challenge_already_used" } : undefined;
 }

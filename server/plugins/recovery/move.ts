@@ -38,6 +38,8 @@ export async function moveOwner(
     throw new ApiError("conflict", {
       detail: "There is no recovery wallet. Add one first with the owner's wallet.",
     });
+  // It becomes an owner, as at a sign-up.
+  await orders.assertMaySign(named, "MoveOwner");
   if (signed)
     await assertSecondSigned(call, named, { hash: signed.digest, signature: secondSignature });
   return orders.requestingSignature(owner, () =>

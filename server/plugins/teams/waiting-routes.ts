@@ -81,7 +81,12 @@ const waitingRoutes: FastifyPluginAsyncTypebox = async (app) => {
       config: {
         auth: "owner",
         team: "approver",
-        errors: ["invalid_signature", "chain_unavailable"],
+        errors: [
+          "invalid_signature",
+          "chain_unavailable",
+          "account_screened",
+          "screening_unavailable",
+        ],
       },
       schema: {
         tags,
@@ -166,6 +171,7 @@ const waitingRoutes: FastifyPluginAsyncTypebox = async (app) => {
       throw new ApiError("role_not_allowed", {
         detail: "This order is not for your role in the team: your signature would not count.",
       });
+    await app.ownerOrders.assertMaySign(person, row.kind);
     const hash = digestOf(row);
     const verdict = await app.ownerSignatures.isSigned(person, { hash, signature });
     if (verdict === "unavailable") throw new ApiError("chain_unavailable");
