@@ -185,6 +185,7 @@ t.test("the row of a new settlement", async (t) => {
     gas: { accounts: ["strangers"], hold: 7n },
     traceparent: "00-trace",
     resource: { url: "https://a.example", method: "GET" },
+    fee: { account: to, amount: "7" },
   });
   const { sql, asked } = statements([columns(0xab), columns(2)]);
   await acceptSettlements(sql, [whole, request(2)]);
@@ -216,6 +217,7 @@ t.test("the row of a new settlement", async (t) => {
       traceparent: "00-trace",
       resource_url: "https://a.example",
       resource_method: "GET",
+      fee: { account: to, amount: "7" },
     },
     {
       ...common,
@@ -230,6 +232,7 @@ t.test("the row of a new settlement", async (t) => {
       traceparent: null,
       resource_url: null,
       resource_method: null,
+      fee: null,
     },
   ]);
   t.equal(asked.length, 1);
@@ -283,7 +286,7 @@ t.test("what a watched row is compared with", async (t) => {
     return asked[1]?.values;
   };
   const first = [from, AUTHORIZATION.chainId, asset.toLowerCase(), nonceOf(0xab), "1000"];
-  t.same(await values({}), [...first, null, null, true, to, "0", "2000", null, null, null]);
+  t.same(await values({}), [...first, null, null, true, to, "0", "2000", null, null, null, null]);
   const [key, body] = [Buffer.from("01", "hex"), Buffer.from("02", "hex")];
   t.same(
     await values({
@@ -291,6 +294,7 @@ t.test("what a watched row is compared with", async (t) => {
       callerKeyHash: key,
       bodyHash: body,
       resource: { url: "https://a.example", method: "GET" },
+      fee: { account: to, amount: "7" },
     }),
     [
       ...first,
@@ -303,6 +307,7 @@ t.test("what a watched row is compared with", async (t) => {
       { scheme: "exact-permit2" },
       "https://a.example",
       "GET",
+      { account: to, amount: "7" },
     ],
   );
 });
