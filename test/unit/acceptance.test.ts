@@ -185,6 +185,7 @@ t.test("the row of a new settlement", async (t) => {
     gas: { accounts: ["strangers"], hold: 7n },
     traceparent: "00-trace",
     resource: { url: "https://a.example", method: "GET", description: "Weather" },
+    fee: { account: to, amount: "7" },
   });
   const { sql, asked } = statements([columns(0xab), columns(2)]);
   await acceptSettlements(sql, [whole, request(2)]);
@@ -217,6 +218,7 @@ t.test("the row of a new settlement", async (t) => {
       resource_url: "https://a.example",
       resource_method: "GET",
       resource_description: "Weather",
+      fee: { account: to, amount: "7" },
     },
     {
       ...common,
@@ -232,6 +234,7 @@ t.test("the row of a new settlement", async (t) => {
       resource_url: null,
       resource_method: null,
       resource_description: null,
+      fee: null,
     },
   ]);
   t.equal(asked.length, 1);
@@ -293,6 +296,7 @@ t.test("what a watched row is compared with", async (t) => {
       callerKeyHash: key,
       bodyHash: body,
       resource: { url: "https://a.example", method: "GET", description: "Weather" },
+      fee: { account: to, amount: "7" },
     }),
     [
       ...first,
@@ -306,6 +310,7 @@ t.test("what a watched row is compared with", async (t) => {
       "https://a.example",
       "GET",
       "Weather",
+      { account: to, amount: "7" },
     ],
   );
 });
