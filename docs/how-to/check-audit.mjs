@@ -1008,9 +1008,7 @@ function signersFor(list, purpose) {
   const voters = (list?.members ?? []).filter(
     ({ role }) => purpose.kind === "approval" ? role !== "viewer" : role === "admin"
   );
-  if (purpose.kind !== "members") return voters;
-  const isVoter = ({ address: address2 }) => voters.some((voter) => voter.address === address2);
-  return [...voters, ...newlyNamed(list, purpose.next).filter((member) => !isVoter(member))];
+  return purpose.kind === "members" ? [...voters, ...newlyNamed(list, purpose.next)] : voters;
 }
 function progressOf(list, purpose, signed) {
   const named = purpose.kind === "members" ? newlyNamed(list, purpose.next) : [];
@@ -1039,7 +1037,7 @@ function readTeamSignature(signature) {
     const length = Number.parseInt(digits.slice(from - LENGTH_DIGITS2, from), 16);
     const end = from + length * 2;
     const last = found.at(-1);
-    const isRight = from <= digits.length && length > 0 && end <= digits.length;
+    const isRight = length > 0 && end <= digits.length;
     if (!isRight || last && last.address >= address2) return void 0;
     found.push({ address: address2, signature: `0x${digits.slice(from, end)}` });
     at = end;
