@@ -4,7 +4,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import t, { type Test } from "tap";
 import { CATALOGUE_LIMITS } from "../../server/plugins/discovery/documents.ts";
 import type { ListingWire } from "../../server/schemas/listings.ts";
-import { testApp, type TestApp } from "../helpers/app.ts";
+import { testApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { signIn } from "../helpers/owner.ts";
 import { localServer } from "../x402-client/sellers.ts";
@@ -53,39 +53,36 @@ const item = (resource: string, over: object = {}, more: object = {}) => ({
   ...more,
 });
 
-async function serviceFor(t: Test, shop: Seller, ...catalogues: Catalogue[]): Promise<TestApp> {
-  return testApp(t, optionsFor([shop], catalogues));
-}
+const service = await testApp(t, reaching());
+const { app, config } = service;
+const { headers } = await signIn(service);
+const { prisma, pool, discovery } = app;
 
-function optionsFor(shops: Seller[], catalogues: Catalogue[]) {
-  const { configure } = reaching();
-  const origins = [...shops, ...catalogues].map(({ origin }) => origin);
-  return {
-    ...(configure && { configure }),
-    env: {
-      FETCH_PRIVATE_ORIGINS: origins.join(","),
-      FOREIGN_CATALOGUES: catalogues.map(({ url }) => url).join(","),
-    },
-  };
+/** As after a restart with other configuration, and with empty tables. */
+async function begin(shops: Seller[], ...catalogues: Catalogue[]): Promise<void> {
+  await pool.query("DELETE FROM listings WHERE source <> 'built-in'");
+  await pool.query("DELETE FROM discovery_documents");
+  config.fetchPrivateOrigins.push(...[...shops, ...catalogues].map(({ origin }) => origin));
+  configure(catalogues);
 }
+const configure = (catalogues: Catalogue[]): void =>
+  void config.foreignCatalogues.splice(0, Infinity, ...catalogues.map(({ url }) => url));
+
+const makeDue = () => pool.query("UPDATE discovery_documents SET next_read_at = now()");
 
 /** Rounds as the job makes them, until nothing is due. */
-async function discover({ app }: TestApp): Promise<void> {
-  await app.pool.query("UPDATE discovery_documents SET next_read_at = now()");
-  await app.discovery.tidy();
-  await app.discovery.read();
-  while ((await app.discovery.probe()) > 0);
-  await app.discovery.tidy();
+async function discover(): Promise<void> {
+  await makeDue();
+  await discovery.tidy();
+  await discovery.read();
+  while ((await discovery.probe()) > 0);
+  await discovery.tidy();
 }
 
 /** Retries and the day of a refused URL pass. */
-const passTime = ({ app }: TestApp) =>
-  app.pool.query("UPDATE discovered_urls SET next_try_at = now()");
+const passTime = () => pool.query("UPDATE discovered_urls SET next_try_at = now()");
 
-async function listedAt(
-  { app }: TestApp,
-  shop: Seller,
-): Promise<Map<string, ListingWire["source"]>> {
+async function listedAt(shop: Seller): Promise<Map<string, ListingWire["source"]>> {
   const answer = await app.inject("/api/listings?limit=100");
   const { items } = answer.json<{ items: ListingWire[] }>();
   return new Map(
@@ -95,17 +92,16 @@ async function listedAt(
   );
 }
 
-async function list({ app }: TestApp, headers: Record<string, string>, url: string) {
+async function list(url: string): Promise<void> {
   const payload = JSON.stringify({ name: "Weather", url });
   const answer = await app.inject({ method: "POST", url: "/api/listings", headers, payload });
-  t.equal(answer.statusCode, 201, answer.body);
+  if (answer.statusCode !== 201) throw new Error(answer.body);
 }
 
 t.test("a known host's document nominates what it names, and only there", async (t) => {
   const shop = await seller(t);
   const neighbour = await seller(t);
-  const service = await testApp(t, optionsFor([shop, neighbour], []));
-  const { headers } = await signIn(service);
+  await begin([shop, neighbour]);
   shop.wellKnown = JSON.stringify({
     version: 1,
     resources: [
@@ -118,20 +114,20 @@ t.test("a known host's document nominates what it names, and only there", async 
       7,
     ],
   });
-  await discover(service);
-  t.equal((await listedAt(service, shop)).size, 0, "nobody listed this host yet");
+  await discover();
+  t.equal((await listedAt(shop)).size, 0, "nobody listed this host yet");
   t.same(shop.requests, []);
 
-  await list(service, headers, `${shop.origin}/weather`);
-  await discover(service);
+  await list(`${shop.origin}/weather`);
+  await discover();
   const expected = {
     "/weather": "owner",
     "/rain": "well-known",
     "/snow?day=1": "well-known",
     "/wind": "well-known",
   };
-  t.same(Object.fromEntries(await listedAt(service, shop)), expected);
-  t.equal((await listedAt(service, neighbour)).size, 0);
+  t.same(Object.fromEntries(await listedAt(shop)), expected);
+  t.equal((await listedAt(neighbour)).size, 0);
   t.same(neighbour.requests, [], "another host is not requested");
   t.same(
     shop.requests.filter(({ method }) => method !== "GET"),
@@ -139,35 +135,34 @@ t.test("a known host's document nominates what it names, and only there", async 
   );
 
   const asked = shop.requests.length;
-  await service.app.discovery.tidy();
-  t.equal(await service.app.discovery.read(), 0, "not before it is due");
+  await discovery.tidy();
+  t.equal(await discovery.read(), 0, "not before it is due");
   t.equal(shop.requests.length, asked);
 
   shop.wellKnown = JSON.stringify({ version: 1, resources: ["/wind"] });
-  await discover(service);
-  t.same([...(await listedAt(service, shop)).keys()].sort(), ["/weather", "/wind"]);
+  await discover();
+  t.same([...(await listedAt(shop)).keys()].sort(), ["/weather", "/wind"]);
   shop.wellKnown = undefined;
   shop.answer = "500";
-  await discover(service);
-  t.ok((await listedAt(service, shop)).has("/wind"), "a failed read changes nothing");
+  await discover();
+  t.ok((await listedAt(shop)).has("/wind"), "a failed read changes nothing");
 });
 
 t.test("a document cannot fill our tables", async (t) => {
   const shop = await seller(t);
-  const service = await serviceFor(t, shop);
-  const { headers } = await signIn(service);
-  await list(service, headers, `${shop.origin}/weather`);
-  const count = () => service.app.prisma.discoveredUrl.count();
+  await begin([shop]);
+  await list(`${shop.origin}/weather`);
+  const count = () => prisma.discoveredUrl.count();
   const resources = Array.from({ length: 1_000 }, (_, at) => `/r${at}`);
   shop.wellKnown = JSON.stringify({ version: 1, resources });
-  await service.app.discovery.tidy();
-  await service.app.discovery.read();
+  await discovery.tidy();
+  await discovery.read();
   t.equal(await count(), 50);
-  t.equal(await service.app.discovery.probe(), 1, "one probe of a host in a round");
+  t.equal(await discovery.probe(), 1, "one probe of a host in a round");
   shop.wellKnown = JSON.stringify({ version: 1, resources, padding: "x".repeat(70_000) });
-  await service.app.pool.query("UPDATE discovery_documents SET next_read_at = now()");
-  await service.app.discovery.read();
-  const { reason } = await service.app.prisma.discoveryDocument.findFirstOrThrow();
+  await makeDue();
+  await discovery.read();
+  const { reason } = await prisma.discoveryDocument.findFirstOrThrow();
   t.equal(reason, "It could not be read: too_large.");
   t.equal(await count(), 50);
 });
@@ -175,8 +170,7 @@ t.test("a document cannot fill our tables", async (t) => {
 t.test("a catalogue's entry is shown after our own probe, and marked", async (t) => {
   const shop = await seller(t);
   const other = await catalogue(t);
-  const service = await serviceFor(t, shop, other);
-  const { app } = service;
+  await begin([shop], other);
   other.items = [
     item(`${shop.origin}/good`),
     item(`${shop.origin}/for-another-payee`, { payTo: OTHER }),
@@ -186,21 +180,21 @@ t.test("a catalogue's entry is shown after our own probe, and marked", async (t)
     item("ftp://shop.example/file"),
     item("https://10.0.0.1/latest"),
     item("https://localhost/admin"),
-    item(`${service.config.publicUrl}/api/arc-stats`),
+    item(`${config.publicUrl}/api/arc-stats`),
     { resource: 7 },
     null,
   ];
-  await app.discovery.tidy();
-  await app.discovery.read();
-  t.equal((await listedAt(service, shop)).size, 0, "not before a probe");
+  await discovery.tidy();
+  await discovery.read();
+  t.equal((await listedAt(shop)).size, 0, "not before a probe");
   t.same(
-    (await app.prisma.discoveredUrl.findMany({ orderBy: { url: "asc" } })).map(({ url }) =>
+    (await prisma.discoveredUrl.findMany({ orderBy: { url: "asc" } })).map(({ url }) =>
       url.slice(shop.origin.length),
     ),
     ["/cheaper-than-it-is", "/for-another-payee", "/good"],
   );
-  await discover(service);
-  t.same([...(await listedAt(service, shop))], [["/good", { catalogue: other.url }]]);
+  await discover();
+  t.same([...(await listedAt(shop))], [["/good", { catalogue: other.url }]]);
   t.same(
     shop.requests.filter(({ method, hasBody }) => method !== "GET" || hasBody),
     [],
@@ -222,9 +216,8 @@ t.test("a catalogue's entry is shown after our own probe, and marked", async (t)
 t.test("an entry never stands beside or in place of a signed listing", async (t) => {
   const shop = await seller(t);
   const other = await catalogue(t);
-  const service = await serviceFor(t, shop, other);
-  const { headers } = await signIn(service);
-  await list(service, headers, `${shop.origin}/weather`);
+  await begin([shop], other);
+  await list(`${shop.origin}/weather`);
   other.items = [
     "/weather",
     "/weather/",
@@ -234,74 +227,73 @@ t.test("an entry never stands beside or in place of a signed listing", async (t)
     "/weather?x=1",
   ].map((path) => item(`${shop.origin}${path}`));
   other.items.push(item(`${shop.origin}/sun`), item(`${shop.origin}/sun?again=1`));
-  await discover(service);
-  t.same([...(await listedAt(service, shop)).keys()].sort(), ["/sun", "/weather"]);
+  await discover();
+  t.same([...(await listedAt(shop)).keys()].sort(), ["/sun", "/weather"]);
 
-  await list(service, headers, `${shop.origin}/sun/`);
-  t.same(Object.fromEntries(await listedAt(service, shop)), {
+  await list(`${shop.origin}/sun/`);
+  t.same(Object.fromEntries(await listedAt(shop)), {
     "/weather": "owner",
     "/sun/": "owner",
   });
-  await passTime(service);
-  await discover(service);
-  t.equal((await listedAt(service, shop)).size, 2, "it does not come back");
+  await passTime();
+  await discover();
+  t.equal((await listedAt(shop)).size, 2, "it does not come back");
 });
 
 t.test("a catalogue that changes what it says is probed anew", async (t) => {
   const shop = await seller(t);
   const other = await catalogue(t);
-  const service = await serviceFor(t, shop, other);
-  const { app } = service;
+  await begin([shop], other);
   other.items = [item(`${shop.origin}/good`), item(`${shop.origin}/gone`)];
-  await discover(service);
-  t.equal((await listedAt(service, shop)).size, 2);
+  await discover();
+  t.equal((await listedAt(shop)).size, 2);
   other.items = [item(`${shop.origin}/good`, { payTo: OTHER })];
-  await app.pool.query("UPDATE discovery_documents SET next_read_at = now()");
-  await app.discovery.read();
-  t.equal((await listedAt(service, shop)).size, 0, "hidden until the new terms are proven");
-  await discover(service);
-  await passTime(service);
-  await discover(service);
-  t.equal((await listedAt(service, shop)).size, 0, "the endpoint asks for another payee");
+  await makeDue();
+  await discovery.read();
+  t.equal((await listedAt(shop)).size, 0, "hidden until the new terms are proven");
+  await discover();
+  await passTime();
+  await discover();
+  t.equal((await listedAt(shop)).size, 0, "the endpoint asks for another payee");
   other.items = [item(`${shop.origin}/good`)];
-  await discover(service);
-  t.equal((await listedAt(service, shop)).size, 1);
+  await discover();
+  t.equal((await listedAt(shop)).size, 1);
 
   shop.answer = "500";
   for (let round = 0; round < 5; round += 1) {
-    await app.pool.query("UPDATE listings SET next_probe_at = now() WHERE host = $1", [shop.host]);
+    await pool.query("UPDATE listings SET next_probe_at = now() WHERE host = $1", [shop.host]);
     await app.reprobeListings();
   }
-  await app.discovery.tidy();
-  t.equal((await listedAt(service, shop)).size, 0, "dropped after five failed probes");
+  await discovery.tidy();
+  t.equal((await listedAt(shop)).size, 0, "dropped after five failed probes");
 });
 
 t.test("huge, slow, redirecting and broken catalogues change nothing", async (t) => {
   const shop = await seller(t);
   const other = await catalogue(t);
-  const service = await serviceFor(t, shop, other);
-  const { app } = service;
+  await begin([shop], other);
   other.items = [item(`${shop.origin}/good`)];
-  await discover(service);
+  await discover();
   const usual = { ...CATALOGUE_LIMITS };
   t.teardown(() => void Object.assign(CATALOGUE_LIMITS, usual));
-  CATALOGUE_LIMITS.pageMs = 400;
   const reads = async (answer: NonNullable<Catalogue["answer"]>) => {
     other.answer = answer;
-    await app.pool.query("UPDATE discovery_documents SET next_read_at = now()");
-    await app.discovery.read();
-    const { reason } = await app.prisma.discoveryDocument.findUniqueOrThrow({
+    await makeDue();
+    await discovery.read();
+    const { reason } = await prisma.discoveryDocument.findUniqueOrThrow({
       where: { url: other.url },
     });
-    t.ok((await listedAt(service, shop)).has("/good"), String(reason));
+    t.ok((await listedAt(shop)).has("/good"), String(reason));
     return reason;
   };
   const whole = JSON.stringify({
     items: Array.from({ length: 100_000 }, (_, at) => item(`https://h${at}.example/`)),
   });
   t.equal(await reads((_, response) => response.end(whole)), "It could not be read: too_large.");
+  CATALOGUE_LIMITS.pageMs = 300;
   const slow = await reads((_, response) => void response.write("{"));
   t.equal(slow, "It could not be read: timeout.");
+  Object.assign(CATALOGUE_LIMITS, usual);
   const elsewhere = await reads((_, response) =>
     response.writeHead(302, { location: "http://169.254.169.254/latest" }).end(),
   );
@@ -318,7 +310,7 @@ t.test("huge, slow, redirecting and broken catalogues change nothing", async (t)
     else response.writeHead(500).end();
   });
   t.equal(halfway, "It answered with status 500.");
-  t.equal(await app.prisma.discoveredUrl.count(), 1, "nothing of a half catalogue is kept");
+  t.equal(await prisma.discoveredUrl.count(), 1, "nothing of a half catalogue is kept");
 });
 
 t.test("a hundred thousand entries, and a flood of one host", async (t) => {
@@ -326,36 +318,34 @@ t.test("a hundred thousand entries, and a flood of one host", async (t) => {
   const other = await catalogue(t);
   const second = await catalogue(t);
   const third = await catalogue(t);
-  const service = await serviceFor(t, shop, other, second, third);
-  const { app } = service;
+  await begin([shop], other, second, third);
   other.items = Array.from({ length: 100_000 }, (_, at) => item(`https://h${at}.example/`));
   const flood = Array.from({ length: 5_000 }, (_, at) => item(`${shop.origin}/${at}`));
   second.items = flood;
   third.items = flood.slice(2_500);
-  await app.discovery.tidy();
-  await app.discovery.read();
-  await app.discovery.read();
+  await discovery.tidy();
+  await discovery.read();
+  await discovery.read();
   t.equal(other.asked.length, 10, "a page of 100 for each of the first thousand");
   t.equal(second.asked.length, CATALOGUE_LIMITS.pages);
-  const count = (documentUrl: string) => app.prisma.discoveredUrl.count({ where: { documentUrl } });
+  const count = (documentUrl: string) => prisma.discoveredUrl.count({ where: { documentUrl } });
   t.equal(await count(other.url), 1_000);
   t.equal(await count(second.url), 10);
   t.equal(await count(third.url), 10);
-  t.equal(await app.prisma.discoveredUrl.count({ where: { host: shop.host } }), 20);
+  t.equal(await prisma.discoveredUrl.count({ where: { host: shop.host } }), 20);
 });
 
 t.test("a catalogue that is no longer configured takes its entries along", async (t) => {
   const shop = await seller(t);
   const other = await catalogue(t);
   const kept = await catalogue(t);
-  const service = await serviceFor(t, shop, other, kept);
+  await begin([shop], other, kept);
   other.items = [item(`${shop.origin}/one`)];
   kept.items = [item(`${shop.origin}/two`)];
-  await discover(service);
-  t.equal((await listedAt(service, shop)).size, 2);
-  const { database, chain } = service;
-  const later = await testApp(t, { ...optionsFor([shop], [kept]), database, chain });
-  await later.app.discovery.tidy();
-  t.same([...(await listedAt(later, shop)).keys()], ["/two"]);
-  t.equal(await later.app.prisma.discoveredUrl.count(), 1);
+  await discover();
+  t.equal((await listedAt(shop)).size, 2);
+  configure([kept]);
+  await discovery.tidy();
+  t.same([...(await listedAt(shop)).keys()], ["/two"]);
+  t.equal(await prisma.discoveredUrl.count(), 1);
 });
