@@ -18,7 +18,7 @@ import {
 interface Deps {
   prisma: PrismaClient;
   probe: Prober;
-  onEnd(end: { kind: string; outcome: "listed" | "refused" }): void;
+  onEnd: (end: { kind: string; outcome: "listed" | "refused" }) => void;
   isStopping(): boolean;
 }
 

@@ -81,7 +81,7 @@ function isGet(item: Record<string, unknown>): boolean {
 
 /** Terms that a wallet of ours could pay. */
 function readTerms(accept: unknown, networks: readonly NetworkFacts[]) {
-  if (!isRecord(accept) || accept["scheme"] !== "exact") return [];
+  if (!isRecord(accept)) return [];
   const { network: name, asset, payTo, amount, maxAmountRequired } = accept;
   const network = typeof name === "string" ? findNetwork(name, networks) : undefined;
   const payee = parseAddress(payTo);

@@ -140,7 +140,12 @@ export async function storeRead(
     await tx.discoveredUrl.deleteMany({ where: { documentUrl, url: { in: replaced } } });
     await tx.discoveredUrl.createMany({
       data: [...changed, ...added].map(({ url, host, payTo, network, priceAtomic }) => ({
-        ...{ id: newId("fnd"), documentUrl, url, host, nextTryAt: now, createdAt: now },
+        id: newId("fnd"),
+        documentUrl,
+        url,
+        host,
+        nextTryAt: now,
+        createdAt: now,
         payTo: payTo ?? null,
         network: network ?? null,
         price: priceAtomic === undefined ? null : decimalOf(priceAtomic),

@@ -28,11 +28,11 @@ export interface ReadReport {
 
 export interface DocumentDeps {
   prisma: PrismaClient;
-  send(request: OutboundRequest): Promise<OutboundResponse>;
+  send: (request: OutboundRequest) => Promise<OutboundResponse>;
   /** Whether a request may be sent there at all, before DNS. */
-  mayRequest(url: URL): boolean;
+  mayRequest: (url: URL) => boolean;
   networks: readonly NetworkFacts[];
-  report(read: ReadReport): void;
+  report: (read: ReadReport) => void;
   isStopping(): boolean;
 }
 

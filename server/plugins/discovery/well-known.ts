@@ -3,6 +3,7 @@
  * document publish it, with whole URLs. Entries with a method before the URL, and objects with `url`, are in use too.
  */
 import { isRecord, parseForeignJson, plainWords } from "../../core/foreign-text.ts";
+import { brokenLine } from "./json-line.ts";
 
 export const WELL_KNOWN = "/.well-known/x402";
 export const WELL_KNOWN_LIMITS = { timeoutMs: 5_000, maxBytes: 64 * 1024 };
@@ -73,15 +74,4 @@ function readEntry(
   if (url.origin !== documentUrl.origin)
     return { kind: "other-host", because: "Only the other host can name its own URLs." };
   return { url, method: before ?? (typeof named === "string" ? named.toUpperCase() : "GET") };
-}
-
-/** The line at which JSON.parse stops. */
-function brokenLine(text: string): number {
-  try {
-    JSON.parse(text);
-    return 1;
-  } catch (error) {
-    const [, at] = /at position (\d+)/.exec((error as Error).message) ?? [];
-    return text.slice(0, at === undefined ? undefined : Number(at)).split("\n").length;
-  }
 }
