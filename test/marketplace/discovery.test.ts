@@ -332,7 +332,14 @@ t.test("a hundred thousand entries, and a flood of one host", async (t) => {
   t.equal(await count(other.url), 1_000);
   t.equal(await count(second.url), 10);
   t.equal(await count(third.url), 10);
-  t.equal(await prisma.discoveredUrl.count({ where: { host: shop.host } }), 20);
+  const fourth = await catalogue(t);
+  fourth.items = flood.slice(-500);
+  config.fetchPrivateOrigins.push(fourth.origin);
+  configure([other, second, third, fourth]);
+  await discovery.tidy();
+  await discovery.read();
+  t.ok(fourth.asked.length > 0);
+  t.equal(await count(fourth.url), 0, "the host's places are used");
 });
 
 t.test("a catalogue that is no longer configured takes its entries along", async (t) => {
