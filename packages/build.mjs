@@ -97,7 +97,12 @@ async function library(
       });
   await promisify(execFile)(TSC, ["-p", folder]);
   const dist = join(folder, "dist");
+  const needed = typesOf(dist, entries);
   for (const name of readdirSync(dist).filter((file) => file.endsWith(".d.ts"))) {
+    if (!needed.has(name)) {
+      rmSync(join(dist, name));
+      continue;
+    }
     const types = readFileSync(join(dist, name), "utf8");
     const importing = (/** @type {string} */ extension) =>
       types.replaceAll(/(from |import\()"(\.\/[^"]+)\.ts"/g, `$1"$2.${extension}"`);
@@ -110,6 +115,15 @@ async function library(
       importing("js").replaceAll(/"@x402\/core\/(\w+)"/g, '"@x402/core/dist/cjs/$1/index.js"'),
     );
   }
+}
+
+/** The files with types that the entries lead to. The others describe modules that nobody can import. */
+function typesOf(/** @type {string} */ dist, /** @type {string[]} */ entries) {
+  const found = new Set(entries.map((entry) => `${entry}.d.ts`));
+  for (const name of found)
+    for (const [, module] of readFileSync(join(dist, name), "utf8").matchAll(/"\.\/([^"]+)\.ts"/g))
+      found.add(`${module}.d.ts`);
+  return found;
 }
 
 /** What the first entry exports is loaded from it by the others. Shared chunks would contain what nobody uses. */

@@ -49,6 +49,7 @@ import merchants from "./plugins/merchants/index.ts";
 import listings from "./plugins/listings/index.ts";
 import x402Client from "./plugins/x402-client/index.ts";
 import marketplace from "./plugins/marketplace/index.ts";
+import discovery from "./plugins/discovery/index.ts";
 import validate from "./plugins/validate/index.ts";
 import paywall from "./plugins/paywall/index.ts";
 import sandbox from "./plugins/sandbox/index.ts";
@@ -119,6 +120,7 @@ const MODULES = [
   listings,
   x402Client,
   marketplace,
+  discovery,
   validate,
   paywall,
   sandbox,

@@ -169,6 +169,16 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     isSet("DATABASE_DIRECT_URL") && !isSet("DATABASE_URL"),
     "DATABASE_DIRECT_URL is set, but DATABASE_URL (the pooler's) is missing",
   );
+  for (const url of env.FOREIGN_CATALOGUES.map((text) => new URL(text))) {
+    refuse(
+      url.protocol === "http:" && !env.FETCH_PRIVATE_ORIGINS.includes(url.origin),
+      `FOREIGN_CATALOGUES has ${url.href}, which is not https`,
+    );
+    refuse(
+      url.origin === publicUrl,
+      `FOREIGN_CATALOGUES has ${url.href}, which is this service itself`,
+    );
+  }
   if (part === "custody")
     need("CUSTODY_SOCKET", "the socket on which the service requests signatures");
   refuse(
@@ -263,6 +273,8 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     /** Web pages of these origins may call /mcp, besides our own. */
     mcpOrigins: env.MCP_ORIGINS,
     fetchPrivateOrigins: [...env.FETCH_PRIVATE_ORIGINS, ...(isLocal ? [publicUrl] : [])],
+    /** Bazaar endpoints of other services, whose entries are probed and listed. */
+    foreignCatalogues: env.FOREIGN_CATALOGUES,
     /** The dust floor: smaller payments are not worth the gas. Withdrawals are exempt. */
     minPaymentAtomic: env.MIN_PAYMENT,
     demoPayTo: env.DEMO_PAY_TO,

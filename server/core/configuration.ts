@@ -257,12 +257,33 @@ const origins = formed("origins such as https://purser.example.com, comma separa
   return found.every((origin) => origin !== undefined) ? found : undefined;
 });
 
+const MOST_CATALOGUES = 10;
+
+/** Plain http is for `FETCH_PRIVATE_ORIGINS`, which server/config.ts checks. */
+function readCatalogues(text: string): string[] | undefined {
+  const urls = listed(text).map((entry) => (URL.canParse(entry) ? new URL(entry) : undefined));
+  const isValid = urls.every(
+    (url) => url && /^https?:$/.test(url.protocol) && url.username + url.password + url.hash === "",
+  );
+  const found = [...new Set(urls.map((url) => url?.href ?? ""))];
+  return isValid && found.length <= MOST_CATALOGUES ? found : undefined;
+}
+
 const PAYMENTS = {
   FETCH_PRIVATE_ORIGINS: setting(origins, {
     default: "",
     meaning: "Private origins that x402-fetch may reach.",
     who: "an operator whose agents pay services of the same private network.",
   }),
+  FOREIGN_CATALOGUES: setting(
+    formed("https URLs without a user, at most 10, comma separated", readCatalogues),
+    {
+      default: "",
+      meaning:
+        "Catalogues of other facilitators (Bazaar discovery endpoints), whose entries are listed once a probe found them alive ([other catalogues](../operations/other-catalogues.md)).",
+      who: "an operator whose agents look for APIs that nobody listed here.",
+    },
+  ),
   MCP_ORIGINS: setting(origins, {
     default: "",
     meaning:

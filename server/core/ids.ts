@@ -11,6 +11,7 @@ type IdPrefix =
   | "opr"
   | "lst"
   | "nom"
+  | "fnd"
   | "apr"
   | "bud"
   | "fet"

@@ -34,6 +34,13 @@ const Category = Type.String({
 });
 const Url = Type.String({ minLength: 8, maxLength: 2048 });
 
+const Catalogue = Type.Object({
+  catalogue: Type.String({
+    description:
+      "Found in the catalogue at this URL; nobody signed for it here. The texts come from the 402 response",
+  }),
+});
+
 export const Listing = Type.Object({
   id: Id,
   mine: Type.Boolean({ description: "Created by the signed-in owner" }),
@@ -44,6 +51,11 @@ export const Listing = Type.Object({
         "Found through a payment that settled here; the texts come from the seller's 402 response",
     }),
     Type.Literal("built-in"),
+    Type.Literal("well-known", {
+      description:
+        "Found in the host's own `/.well-known/x402`; the texts come from the 402 response",
+    }),
+    Catalogue,
   ]),
   url: Type.String(),
   host: Type.String(),
@@ -184,6 +196,7 @@ export const DiscoveryItem = Type.Object({
     method: ListingMethod,
     status: ListingStatus,
     uses: Type.Integer(),
+    source: Type.Optional(Catalogue),
   }),
 });
 export type DiscoveryItemWire = Static<typeof DiscoveryItem>;

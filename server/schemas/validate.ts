@@ -89,6 +89,16 @@ export const ClientOutlook = Type.Object({
 });
 export type ClientOutlook = Static<typeof ClientOutlook>;
 
+export const WellKnownOutcome = Type.Object({
+  outcome: Type.Union([
+    Type.Literal("found"),
+    Type.Literal("broken", { description: "A finding says which line or member" }),
+    Type.Literal("missing"),
+  ]),
+  resources: Type.Integer({ description: "How many URLs of this host it names, at most 50" }),
+});
+export type WellKnownOutcome = Static<typeof WellKnownOutcome>;
+
 export const Validation = Type.Object({
   url: Type.String(),
   method: ValidateMethod,
@@ -103,6 +113,7 @@ export const Validation = Type.Object({
     why: Type.String(),
     listingId: Nullable(Type.String()),
   }),
+  wellKnown: Nullable(WellKnownOutcome, "`/.well-known/x402` of the host; null without a 402"),
   thirdParty: ThirdParty({
     serviceName: Nullable(Type.String()),
     description: Nullable(Type.String()),

@@ -17,6 +17,8 @@ const BASE_USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913";
 const BASE_SEPOLIA_USDC = "0x036CbD53842c5426634e7929541eC2318f3dCF7e";
 const MULTICALL3 = "0xcA11bde05977b3631167028862bE2a173976CA11";
 
+const WELL_KNOWN = "/.well-known/x402";
+
 type Json = Record<string, unknown>;
 
 interface Reply {
@@ -597,20 +599,58 @@ export interface Asked {
   body: string;
 }
 
+/** The host's documents, by what is wrong with them. `listsAll` is what all other cases get. */
+export const DOCUMENTS: { text: string; status?: number; type?: string; codes: CauseCode[] }[] = [
+  { text: "", status: 404, codes: ["well_known_missing"] },
+  { text: "<!doctype html>", type: "text/html", codes: ["well_known_missing"] },
+  { text: "{}", status: 402, codes: ["well_known_broken"] },
+  { text: '{\n  "version": 1,\n  "resources": [,]\n}', codes: ["well_known_broken"] },
+  { text: '["https://shop.example/a"]', codes: ["well_known_broken"] },
+  { text: '{"version":1}', codes: ["well_known_broken"] },
+  { text: '{"x402Version":2,"resources":["/flawless"]}', codes: ["well_known_broken"] },
+  { text: '{"version":1,"resources":["/flawless","two words"]}', codes: ["well_known_broken"] },
+  {
+    text: '{"version":1,"resources":["/flawless","https://other.example/a"]}',
+    codes: ["well_known_other_host"],
+  },
+  { text: '{"version":1,"resources":["/other"]}', codes: ["well_known_omits"] },
+  {
+    text: JSON.stringify({
+      version: 1,
+      resources: Array.from({ length: 51 }, (_, at) => `/${at}`),
+    }),
+    codes: ["well_known_long"],
+  },
+  { text: '{"version":1,"resources":["GET /flawless"]}', codes: [] },
+];
+
+const listsAll = (asked: string): string => JSON.stringify({ version: 1, resources: [asked] });
+
 export async function brokenSellers(t: Pick<Test, "teardown">) {
   const asked: Asked[] = [];
+  const state: { document: (typeof DOCUMENTS)[number] | undefined } = { document: undefined };
   const server = await localServer(t, (request, response) => {
     const found = CASES.find(({ name }) => request.url === `/${name}`);
     let body = "";
     request.setEncoding("utf8").on("data", (chunk: string) => (body += chunk));
     request.on("end", () => {
       asked.push({ method: request.method ?? "", path: request.url ?? "", body });
-      if (!found) response.writeHead(404).end();
+      const last = asked.findLast(({ path }) => path !== WELL_KNOWN)?.path ?? "";
+      const {
+        text,
+        status = 200,
+        type = "application/json",
+      } = state.document ?? {
+        text: listsAll(last),
+      };
+      if (request.url === WELL_KNOWN)
+        response.writeHead(status, { "content-type": type }).end(text);
+      else if (!found) response.writeHead(404).end();
       else if (found.answer) found.answer(response, request);
       else reply(found, request, response);
     });
   });
-  return { origin: server.origin, asked };
+  return Object.assign(state, { origin: server.origin, asked });
 }
 
 function reply({ change }: Case, request: IncomingMessage, response: ServerResponse): void {

@@ -20,6 +20,8 @@ export interface Seller {
   extensions: Record<string, unknown> | undefined;
   /** The owners in its well-known file; undefined: no file. */
   owners: string[] | undefined;
+  /** Its `/.well-known/x402`; undefined: no document. */
+  wellKnown: string | undefined;
 }
 
 const OTHER_ANSWERS = {
@@ -45,6 +47,7 @@ export async function seller(t: Pick<Test, "teardown">): Promise<Seller> {
     resourceFields: {},
     extensions: undefined,
     owners: undefined,
+    wellKnown: undefined,
   };
   const server = await localServer(t, (request, response) => {
     const path = request.url ?? "/";
@@ -53,6 +56,10 @@ export async function seller(t: Pick<Test, "teardown">): Promise<Seller> {
     request.resume();
     if (path === "/.well-known/purser.json" && state.owners !== undefined) {
       response.writeHead(200).end(JSON.stringify({ owners: state.owners }));
+      return;
+    }
+    if (path === "/.well-known/x402" && state.wellKnown !== undefined) {
+      response.writeHead(200).end(state.wellKnown);
       return;
     }
     if (state.answer === "hang") return;

@@ -19,7 +19,14 @@ import { freePort } from "../../server/local/free-port.ts";
 import { testApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { selfSigned } from "../packages/bad-connections.ts";
-import { BLOCKED, brokenSellers, CASES, OTHER_TOKEN, type Case } from "./broken-sellers.ts";
+import {
+  BLOCKED,
+  brokenSellers,
+  CASES,
+  DOCUMENTS,
+  OTHER_TOKEN,
+  type Case,
+} from "./broken-sellers.ts";
 
 const sellers = await brokenSellers(t);
 const closed = `http://127.0.0.1:${await freePort()}`;
@@ -185,6 +192,25 @@ t.test("causes without an answer", async (t) => {
   } else made.add("certificate_invalid");
 });
 
+t.test("the host's document, with the line at fault", async (t) => {
+  const wheres: string[] = [];
+  for (const document of DOCUMENTS) {
+    sellers.document = document;
+    const { body } = await validate({ url: `${sellers.origin}/flawless` });
+    t.same(codesOf(body), document.codes, document.text.slice(0, 60));
+    t.ok(body.ok, "the API can be paid nevertheless");
+    for (const { code, where } of body.findings) {
+      made.add(code);
+      wheres.push(where);
+    }
+  }
+  sellers.document = undefined;
+  const { body } = await validate({ url: `${sellers.origin}/flawless` });
+  t.match(body.wellKnown, { outcome: "found", resources: 1 });
+  for (const place of ["status", "line 3", "line 1", "version", "resources", "resources[1]"])
+    t.ok(wheres.includes(`/.well-known/x402: ${place}`), place);
+});
+
 t.test("causes that need a public host or another chain", async (t) => {
   const asked = new URL("https://shop.example/weather");
   const about = (url: string) => {
@@ -248,7 +274,7 @@ t.test("the stock client's tokens are those that we name", (t) => {
 t.test("nothing is paid, and little is requested", async (t) => {
   sellers.asked.length = 0;
   await validate({ url: `${sellers.origin}/flawless` });
-  t.same(sellers.asked.map(({ method }) => method).sort(), ["GET", "GET", "OPTIONS"]);
+  t.same(sellers.asked.map(({ method }) => method).sort(), ["GET", "GET", "GET", "OPTIONS"]);
   sellers.asked.length = 0;
   await validate({ url: `${sellers.origin}/redirect` });
   t.equal(sellers.asked.length, 1, "a redirect is not followed");
@@ -256,7 +282,7 @@ t.test("nothing is paid, and little is requested", async (t) => {
   await validate({ url: `${sellers.origin}/flawless`, method: "POST", body: "transfer=all" });
   t.same(
     sellers.asked.map(({ body }) => body),
-    ["", "", ""],
+    ["", "", "", ""],
     "a body goes out only where an empty POST is refused",
   );
   sellers.asked.length = 0;

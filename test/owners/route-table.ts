@@ -274,6 +274,7 @@ export const ROUTES: Record<string, RouteRow> = {
   "GET /.well-known/oauth-protected-resource/mcp": PUBLIC(),
   "GET /.well-known/oauth-authorization-server": PUBLIC(),
   "GET /.well-known/webauthn": PUBLIC(),
+  "GET /.well-known/x402": PUBLIC(),
   "GET /.well-known/oauth-authorization-server/mcp": PUBLIC(),
   "POST /oauth/register": {
     ...PUBLIC("201"),

@@ -24,6 +24,7 @@ import { Payment, type PaymentKind } from "./payment.ts";
 import { isMetered, type PaidRequest, type PaidResource } from "./resource.ts";
 import { EXACT_EIP3009, isForVersion1, type PaywallScheme, UPTO } from "./scheme.ts";
 import { Serving } from "./serving.ts";
+import { serveWellKnown } from "./well-known.ts";
 
 export interface PaywallRoute extends PaidResource {
   /**
@@ -43,6 +44,8 @@ export interface PaywallOptions extends Omit<CashierOptions, "onFault"> {
   walletScript?: string | undefined;
   /** A path that reports how each facilitator works: 200, or 503 where none does. Off without it. */
   healthPath?: string | undefined;
+  /** Serves the URLs of the paid routes at `/.well-known/x402`, where catalogues look for them. Default: true. */
+  wellKnown?: boolean;
 }
 
 declare module "fastify" {
@@ -96,6 +99,7 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
     walletRpcUrl,
     walletScript,
     healthPath,
+    wellKnown = true,
     ...known
   } = options;
   const networks = options.networks.map(networkFacts);
@@ -124,6 +128,10 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
         .send({ isWorking, facilitators });
     });
   const serving = new Serving(onFault);
+  const originFor = (request: FastifyRequest) => publicUrl ?? originOf(request);
+  const listRoute = wellKnown
+    ? serveWellKnown(app, { originFor, route: ASSET_ROUTE, invalidHost: INVALID_HOST })
+    : undefined;
 
   const takePayment: preHandlerAsyncHookHandler = async (request, reply) => {
     const resource = request.routeOptions.config.paywall;
@@ -188,6 +196,7 @@ async function registerPaywall(app: FastifyInstance, options: PaywallOptions): P
     const constraints = Object.entries(route.constraints ?? {}).map(String);
     route.config = { ...route.config, paidRoute: [route.url, ...constraints].join(" ") };
     checkRoute(resource, { schemes, store, channels, methods });
+    listRoute?.(route);
     // Last of the preHandlers: a caller does not pay for a request that another hook would refuse.
     const hooks = [route.preHandler ?? []].flat();
     if (hooks.includes(takePayment)) return;
@@ -235,6 +244,11 @@ interface BadRequest {
   code: "invalid_host" | "invalid_request_target";
 }
 
+const INVALID_HOST: BadRequest = {
+  code: "invalid_host",
+  error: "The Host header must be a host with an optional port.",
+};
+
 function paidRequest(
   request: FastifyRequest,
   publicUrl: string | undefined,
@@ -247,11 +261,7 @@ function paidRequest(
       error: "The request target must be a path with an optional query, not a whole URL.",
     };
   const origin = publicUrl ?? originOf(request);
-  if (origin === undefined)
-    return {
-      code: "invalid_host",
-      error: "The Host header must be a host with an optional port.",
-    };
+  if (origin === undefined) return INVALID_HOST;
   return {
     method: request.method,
     url: `${origin}${request.url}`,

@@ -794,7 +794,15 @@ export type Listing = {
   /** Created by the signed-in owner */
   mine: boolean;
   /** Found through a payment that settled here; the texts come from the seller's 402 response */
-  source: "owner" | "bazaar" | "built-in";
+  source:
+    | "owner"
+    | "bazaar"
+    | "built-in"
+    | "well-known"
+    | {
+        /** Found in the catalogue at this URL; nobody signed for it here. The texts come from the 402 response */
+        catalogue: string;
+      };
   url: string;
   host: string;
   method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -838,7 +846,15 @@ export type ListingSummary = {
   /** Created by the signed-in owner */
   mine?: boolean;
   /** Found through a payment that settled here; the texts come from the seller's 402 response */
-  source?: "owner" | "bazaar" | "built-in";
+  source?:
+    | "owner"
+    | "bazaar"
+    | "built-in"
+    | "well-known"
+    | {
+        /** Found in the catalogue at this URL; nobody signed for it here. The texts come from the 402 response */
+        catalogue: string;
+      };
   url: string;
   host?: string;
   method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -1053,6 +1069,13 @@ export type Validation = {
     why: string;
     listingId: string | null;
   };
+  /** `/.well-known/x402` of the host; null without a 402 */
+  wellKnown: {
+    /** A finding says which line or member */
+    outcome: "found" | "broken" | "missing";
+    /** How many URLs of this host it names, at most 50 */
+    resources: number;
+  } | null;
   /** From third parties: data, never instructions */
   thirdParty: {
     untrusted: true;

@@ -49,6 +49,8 @@ export interface ListingRow extends Terms, Place {
   sample: string | null;
   uses: bigint;
   failures: number;
+  /** Null, `well-known`, or the URL of the catalogue that named it (foreign.ts). */
+  foundIn: string | null;
   lastProbedAt: Date | null;
   createdAt: Date;
   updatedAt: Date;
@@ -119,7 +121,7 @@ export async function suggestListings(db: Db, most: number): Promise<ListingRow[
   const rows = await db.listing.findMany({
     where: {
       status: "active",
-      OR: [{ uses: { gt: 0 } }, { source: { in: ["bazaar", "built-in"] } }],
+      OR: [{ uses: { gt: 0 } }, { source: { in: ["bazaar", "built-in"] }, foundIn: null }],
     },
     orderBy: [{ uses: "desc" }, { createdAt: "asc" }, { id: "asc" }],
     take: most,
@@ -137,6 +139,7 @@ export interface NewListingRow extends Terms {
   source: ListingSource;
   ownerId: string | null;
   builtInKey: string | null;
+  foundIn?: string;
   name: string;
   description: string;
   category: string;

@@ -15,6 +15,7 @@ import { nominate } from "./nominations-store.ts";
 import { readCeiling, readListingUrl, readMaxPriceFilter, readName } from "./wire.ts";
 import { nextProbeInMs, type Prober } from "./round.ts";
 import type { ProbedTerms } from "../listings/index.ts";
+import { dropShadows } from "../listings/foreign.ts";
 import { plainListing } from "../listings/listing-text.ts";
 
 /** An endpoint of our own, listed from the first start. */
@@ -115,6 +116,7 @@ export class Listings {
       nextProbeInMs: nextProbeInMs(0),
     });
     if (!row) throw new ApiError("conflict", { detail: "You have already listed this endpoint." });
+    await dropShadows(this.#deps.prisma, url);
     return row;
   }
 

@@ -40,7 +40,8 @@ export async function resultOf(
 ): Promise<AnnouncementResult | undefined> {
   const { url, payTo, network } = nomination;
   const known = await db.listing.findFirst({
-    where: { url, method: "GET", payTo, network },
+    // A catalogue's entry becomes the seller's own by the payment.
+    where: { url, method: "GET", payTo, network, foundIn: null },
     select: { id: true },
   });
   if (known) return { status: "success" };
@@ -67,7 +68,8 @@ async function overQuota(
     recent({ payTo }),
     recent({ host }),
     db.nomination.count({ where: { status: "waiting" } }),
-    db.listing.count({ where: { payTo, source: "bazaar" } }),
+    // Catalogues must not use up a payee's places.
+    db.listing.count({ where: { payTo, source: "bazaar", foundIn: null } }),
     db.listing.count({ where: { host, payTo, status: "active" } }),
   ]);
   if (ofPayer >= QUOTAS.payer) return `This payer announced ${QUOTAS.payer} URLs today.`;

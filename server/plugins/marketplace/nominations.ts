@@ -3,6 +3,7 @@ import { newId } from "../../core/ids.ts";
 import { ApiError } from "../../errors.ts";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
 import type { ProbedTerms } from "../listings/index.ts";
+import { adopt, dropShadows } from "../listings/foreign.ts";
 import { insertListing, type NewListingRow } from "../listings/store.ts";
 import { refusedPlace } from "./announcement.ts";
 import {
@@ -55,7 +56,9 @@ async function settleNomination(
     await endNomination(prisma, id, { status: "refused", reason });
     return;
   }
-  await insertListing(prisma, announcedRow(nomination, live));
+  if (!(await adopt(prisma, { url, payTo, network })))
+    await insertListing(prisma, announcedRow(nomination, live));
+  await dropShadows(prisma, url);
   await endNomination(prisma, id, { status: "listed" });
 }
 
@@ -65,7 +68,11 @@ const refusalOf = (code: string): string =>
     ? "The URL's 402 response does not require a payment to this payee on this network."
     : `The URL could not be checked: ${code}.`;
 
-function announcedRow({ url, host }: WaitingNomination, live: ProbedTerms): NewListingRow {
+/** A listing without an owner, with what the probe read. */
+export function announcedRow(
+  { url, host }: { url: string; host: string },
+  live: ProbedTerms,
+): NewListingRow {
   return {
     id: newId("lst"),
     source: "bazaar",

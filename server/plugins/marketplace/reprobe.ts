@@ -2,6 +2,7 @@
 import { ApiError } from "../../errors.ts";
 import { decimalOf, secondsAfter, type Db, type PrismaClient } from "../../infra/db/prisma.ts";
 import { type ListingRow, reviseListing, rowOf, wordsOf } from "../listings/store.ts";
+import { isCatalogued } from "../listings/foreign.ts";
 import { compareTerms, type ProbedTerms } from "../listings/index.ts";
 import type { ListingText } from "../listings/listing-text.ts";
 import { assertControl, type ControlReader } from "./control.ts";
@@ -11,6 +12,9 @@ import { nameOf, nextProbeInMs, probeRound, type Prober, type RoundLimits } from
 const FAILURES_UNTIL_FAILING = 3;
 /** How long a claimed listing is not claimed again; longer than any probe may take. */
 const PROBE_LEASE_MS = 120_000;
+
+/** A catalogue's entry is probed this much more rarely: its host asked for nothing. */
+const CATALOGUED_FACTOR = 24;
 
 interface Deps {
   prisma: PrismaClient;
@@ -66,7 +70,7 @@ async function reprobe(deps: Deps, listing: ListingRow): Promise<void> {
           ? { name: nameOf(name, listing.url), description: description ?? "" }
           : {}),
       },
-      nextProbeInMs: nextProbeInMs(0),
+      nextProbeInMs: nextProbeInMs(0) * (isCatalogued(listing) ? CATALOGUED_FACTOR : 1),
     });
   } else {
     await recordBadProbe(prisma, listing.id, {

@@ -2,6 +2,7 @@
 import { ApiError } from "../../errors.ts";
 import { plainWords } from "../../core/foreign-text.ts";
 import { parsePayable, formatAtomic } from "../../core/money.ts";
+import { sourceOf } from "../listings/foreign.ts";
 import { LONGEST } from "../listings/listing-text.ts";
 import { getAddress } from "viem";
 import type { ListingRow } from "../listings/store.ts";
@@ -62,7 +63,7 @@ export function toListing(row: ListingRow, viewerId: string | undefined): Listin
   return {
     id: row.id,
     mine: row.ownerId !== null && row.ownerId === viewerId,
-    source: row.source,
+    source: sourceOf(row),
     url: row.url,
     host: row.host,
     method: row.method,
@@ -92,10 +93,12 @@ export function toListing(row: ListingRow, viewerId: string | undefined): Listin
 
 /** What an agent needs to choose. */
 export function shortListing(listing: ListingWire): ListingSummary {
-  const { id, url, method, network, price, uses, thirdParty } = listing;
+  const { id, url, method, network, price, uses, thirdParty, source } = listing;
   const { untrusted, name, description, category } = thirdParty;
   return {
     id,
+    // Nobody signed for it here, which an agent should know.
+    ...(typeof source === "object" && { source }),
     url,
     method,
     network,
@@ -107,6 +110,7 @@ export function shortListing(listing: ListingWire): ListingSummary {
 
 /** The protocol's Bazaar format. */
 export function toDiscoveryItem(row: ListingRow): DiscoveryItemWire {
+  const source = sourceOf(row);
   return {
     resource: row.url,
     type: "http",
@@ -125,6 +129,7 @@ export function toDiscoveryItem(row: ListingRow): DiscoveryItemWire {
       method: row.method,
       status: row.status,
       uses: Number(row.uses),
+      ...(typeof source === "object" && { source }),
     },
   };
 }

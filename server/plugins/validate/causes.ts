@@ -407,6 +407,33 @@ const RESOURCE = {
   },
 } as const satisfies Record<string, Cause>;
 
+const HOST = {
+  well_known_missing: {
+    severity: "note",
+    message: "The host has no `/.well-known/x402`, with which catalogues find all its paid URLs.",
+    fix: '{ "version": 1, "resources": ["https://..."] }',
+  },
+  well_known_broken: {
+    severity: "warning",
+    message: "Catalogues cannot read this part of `/.well-known/x402`.",
+    fix: '{ "version": 1, "resources": ["https://..."] }',
+  },
+  well_known_other_host: {
+    severity: "warning",
+    message: "`/.well-known/x402` names a URL of another origin, which is not read.",
+    fix: "Serve the document at the other host too",
+  },
+  well_known_omits: {
+    severity: "note",
+    message: "`/.well-known/x402` does not name this URL.",
+  },
+  well_known_long: {
+    severity: "note",
+    message: "`/.well-known/x402` names more than 50 resources; only the first 50 are read here.",
+    fix: "Name the most important ones first",
+  },
+} as const satisfies Record<string, Cause>;
+
 const BROWSERS = {
   cors_none: {
     severity: "note",
@@ -471,6 +498,7 @@ export const GROUPS: Record<string, Record<string, Cause>> = {
   "The terms of the 402": TERMS,
   "Each offer": OFFERS,
   "Resource and listing": RESOURCE,
+  "The host's document": HOST,
   "Browsers and caches": BROWSERS,
   "The payment itself": PAYING,
 };
@@ -481,6 +509,7 @@ const CAUSES = {
   ...TERMS,
   ...OFFERS,
   ...RESOURCE,
+  ...HOST,
   ...BROWSERS,
   ...PAYING,
 };

@@ -37,6 +37,7 @@ import {
   type About,
 } from "./place.ts";
 import { readTerms, type Terms } from "./terms.ts";
+import { checkWellKnown } from "./well-known.ts";
 
 interface Deps {
   send: Send;
@@ -51,9 +52,10 @@ interface Deps {
   prisma: Parameters<typeof wouldList>[0]["prisma"];
 }
 
-type Checked = Pick<Validation, "findings" | "offers" | "clients" | "listed" | "status"> & {
-  about?: About | undefined;
-};
+type Checked = Pick<
+  Validation,
+  "findings" | "offers" | "clients" | "listed" | "status" | "wellKnown"
+> & { about?: About | undefined };
 
 export async function validate(deps: Deps, wanted: Wanted): Promise<Validation> {
   const { url, method } = wanted;
@@ -82,9 +84,10 @@ async function check(deps: Deps, wanted: Wanted): Promise<Checked> {
   if (response?.status !== 402) return nothing(findings, response?.status ?? null);
   const charges = readMpp(response, target);
   const terms = readTerms(response, charges.length > 0);
-  const [around, offers] = await Promise.all([
+  const [around, offers, host] = await Promise.all([
     checkAround(deps, { target, response, terms, charges }),
     checkOffers(deps, terms),
+    checkWellKnown(deps.send, wanted.url, deps.timeoutMs),
   ]);
   const answered = readAnswer(response, target);
   const seen = {
@@ -107,6 +110,7 @@ async function check(deps: Deps, wanted: Wanted): Promise<Checked> {
       ...charges.flatMap((charge, index) => faultOf(charge, offers.length + index + 1)),
       ...around,
       ...checkAnnouncement(terms, refusal),
+      ...host.findings,
     ],
     offers: [
       ...offers.map(({ offer, simulation }) => offerWire(offer, simulation)),
@@ -114,6 +118,7 @@ async function check(deps: Deps, wanted: Wanted): Promise<Checked> {
     ],
     clients: clientsOf(seen),
     listed,
+    wellKnown: host.wellKnown,
     about: aboutOf(terms),
   };
 }
@@ -140,6 +145,7 @@ const nothing = (findings: Finding[], status: number | null): Checked => ({
     why: "It is listed only once it answers 402 with terms that can be read.",
     listingId: null,
   },
+  wellKnown: null,
 });
 
 const readMpp = ({ headers }: OutboundResponse, target: TargetRequest): OfferedTerms[] => {

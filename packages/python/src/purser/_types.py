@@ -572,6 +572,10 @@ class PaymentSummary(TypedDict):
     failure: NotRequired[Optional[PaymentSummaryFailure]]
 
 
+class ListingSource(TypedDict):
+    catalogue: str
+
+
 class ListingThirdParty(TypedDict):
     untrusted: Literal[True]
     name: str
@@ -584,7 +588,7 @@ class ListingThirdParty(TypedDict):
 class Listing(TypedDict):
     id: str
     mine: bool
-    source: Union[Literal["owner"], Literal["bazaar"], Literal["built-in"]]
+    source: Union[Literal["owner"], Literal["bazaar"], Literal["built-in"], Literal["well-known"], ListingSource]
     url: str
     host: str
     method: Union[Literal["GET"], Literal["POST"], Literal["PUT"], Literal["PATCH"], Literal["DELETE"]]
@@ -604,6 +608,10 @@ class Listing(TypedDict):
     updatedAt: str
 
 
+class ListingSummarySource(TypedDict):
+    catalogue: str
+
+
 class ListingSummaryThirdParty(TypedDict):
     untrusted: Literal[True]
     name: str
@@ -616,7 +624,7 @@ class ListingSummaryThirdParty(TypedDict):
 class ListingSummary(TypedDict):
     id: str
     mine: NotRequired[bool]
-    source: NotRequired[Union[Literal["owner"], Literal["bazaar"], Literal["built-in"]]]
+    source: NotRequired[Union[Literal["owner"], Literal["bazaar"], Literal["built-in"], Literal["well-known"], ListingSummarySource]]
     url: str
     host: NotRequired[str]
     method: Union[Literal["GET"], Literal["POST"], Literal["PUT"], Literal["PATCH"], Literal["DELETE"]]
@@ -755,6 +763,11 @@ class ValidationListed(TypedDict):
     listingId: Optional[str]
 
 
+class ValidationWellKnown(TypedDict):
+    outcome: Union[Literal["found"], Literal["broken"], Literal["missing"]]
+    resources: int
+
+
 class ValidationThirdParty(TypedDict):
     untrusted: Literal[True]
     serviceName: Optional[str]
@@ -771,6 +784,7 @@ class Validation(TypedDict):
     offers: List[ValidationOffersItem]
     clients: List[ValidationClientsItem]
     listed: ValidationListed
+    wellKnown: Optional[ValidationWellKnown]
     thirdParty: ValidationThirdParty
     checkedAt: str
 

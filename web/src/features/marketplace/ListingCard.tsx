@@ -34,6 +34,7 @@ export function ListingCard({ listing }: { listing: Listing }): ReactNode {
           <Badge mod="plain">{listing.thirdParty.category}</Badge>
         )}
         <ListingStatus listing={listing} />
+        {typeof listing.source === "object" && <Badge color="yellow">From a catalogue</Badge>}
         {listing.mine && (
           <Badge mod="plain" color="sea">
             Mine

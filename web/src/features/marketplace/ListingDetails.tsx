@@ -19,6 +19,7 @@ export function ListingTerms({ listing }: { listing: Listing }): ReactNode {
       {listing.status !== "active" && listing.statusReason !== null && (
         <Note color="yellow">{listing.statusReason}</Note>
       )}
+      <FoundIn listing={listing} />
       <Section title="Terms">
         <KeyValues
           rows={[
@@ -43,6 +44,17 @@ export function ListingTerms({ listing }: { listing: Listing }): ReactNode {
       </Section>
     </Stack>
   );
+}
+
+/** Nobody here signed for it, which a buyer should see before its texts. */
+function FoundIn({ listing: { source } }: { listing: Listing }): ReactNode {
+  if (typeof source === "object")
+    return (
+      <Note color="yellow">
+        Found in the catalogue of {new URL(source.catalogue).host}; nobody signed for it here.
+      </Note>
+    );
+  return source === "well-known" && <Note>Found in the host’s own list of its paid APIs.</Note>;
 }
 
 export function ListingCode({ listing }: { listing: Listing }): ReactNode {

@@ -14,9 +14,15 @@ const OUTCOMES = {
   unknown: { label: "Unknown", color: "gray" },
 } as const;
 
+const WELL_KNOWN = {
+  found: "is there",
+  broken: "is there and has faults",
+  missing: "is not there",
+} as const;
+
 /** Everything about the answer that is no finding. */
 export function Outlook({ checked }: { checked: Validation }): ReactNode {
-  const { offers, clients, listed } = checked;
+  const { offers, clients, listed, wellKnown } = checked;
   return (
     <>
       <Section flush title="Clients" hint="What each kind of client would do with this answer.">
@@ -50,6 +56,12 @@ export function Outlook({ checked }: { checked: Validation }): ReactNode {
             <Link to={`/marketplace/${listed.listingId}`}>Open the listing</Link>
           )}
         </p>
+        {wellKnown && (
+          <p>
+            <code>/.well-known/x402</code> {WELL_KNOWN[wellKnown.outcome]}
+            {wellKnown.outcome !== "missing" && `, with ${wellKnown.resources} URLs of this host`}.
+          </p>
+        )}
       </Section>
     </>
   );
