@@ -8,7 +8,7 @@ export interface JudgedQuery {
   text: string;
   network?: string;
   maxPriceAtomic?: number;
-  /** Not looked at while the ranking was made. */
+  /** A ranking is not tuned on it. */
   heldOut: boolean;
   grade(listing: JudgedListing): number;
 }
