@@ -1,5 +1,4 @@
--- Counts the sales of listings that were not counted for ten minutes, and finds the originals of copies: the same description, a name
--- that is the same or longer, another host and payee, and fewer payers. Returns how many were counted.
+-- Counts the sales of listings that were not counted for ten minutes, and marks copies. Returns how many were counted.
 CREATE FUNCTION purser_listing_figures(p_most INT) RETURNS INT LANGUAGE plpgsql AS $$
 DECLARE
   v_ids TEXT[];
@@ -20,12 +19,7 @@ BEGIN
                  AND split_part(split_part(s.resource_url, '://', 2), '/', 1) = due.host
                GROUP BY s.from_address) payer) sold
    WHERE due.id = ANY (v_ids) AND l.id = due.id;
-  UPDATE listings l SET similar_to = (
-      SELECT o.id FROM listings o
-       WHERE o.text_key = l.text_key AND o.host <> l.host AND o.pay_to <> l.pay_to AND o.payers > l.payers AND o.status = 'active'
-         AND (starts_with(lower(l.name), lower(o.name)) OR starts_with(lower(o.name), lower(l.name)))
-       ORDER BY o.payers DESC, o.created_at, o.id LIMIT 1)
-   WHERE l.id = ANY (v_ids);
+  PERFORM purser_listing_similar(v_ids);
   RETURN cardinality(v_ids);
 END;
 $$;

@@ -64,9 +64,14 @@ export const Listing = Type.Object({
     category: Type.String(),
     sample: Nullable(Type.String()),
     mimeType: Nullable(Type.String()),
+    tags: Type.Array(Type.String()),
   }),
   x402Version: Type.Integer(),
   uses: Type.Integer({ description: "Paid fetches by agents of this service" }),
+  payers: Type.Integer({ description: "Wallets that paid it here in the last 30 days" }),
+  similarTo: Nullable(
+    Described(Id, "A listing of another seller with the same texts and more payers"),
+  ),
   lastProbedAt: Nullable(Timestamp),
   createdAt: Timestamp,
   updatedAt: Timestamp,
@@ -82,12 +87,17 @@ export const ListingSummary = Type.Object({
   network: NetworkId,
   price: Described(Amount, "Last seen price, USDC"),
   uses: Type.Integer({ description: "Paid fetches by agents of this service" }),
+  payers: Type.Integer({ description: "Wallets that paid it here in the last 30 days" }),
+  similarTo: Nullable(
+    Described(Id, "A listing of another seller with the same texts and more payers"),
+  ),
   thirdParty: ThirdParty({
     name: Type.String(),
     description: Type.String(),
     category: Type.String(),
     sample: Type.Optional(Nullable(Type.String())),
     mimeType: Type.Optional(Nullable(Type.String())),
+    tags: Type.Optional(Type.Array(Type.String())),
   }),
 });
 export type ListingSummary = Static<typeof ListingSummary>;
@@ -97,6 +107,7 @@ export const ListingQuery = Strict({
   search: Type.Optional(Type.String({ maxLength: 200 })),
   category: Type.Optional(Type.String({ maxLength: 40 })),
   network: Type.Optional(NetworkId),
+  scheme: Type.Optional(Type.String({ maxLength: 40 })),
   maxPrice: Type.Optional(Amount),
   status: Type.Optional(ListingStatus),
   mine: Type.Optional(Type.Literal("true", { description: "Only your own; needs a session" })),

@@ -820,10 +820,15 @@ export type Listing = {
     category: string;
     sample: string | null;
     mimeType: string | null;
+    tags: string[];
   };
   x402Version: number;
   /** Paid fetches by agents of this service */
   uses: number;
+  /** Wallets that paid it here in the last 30 days */
+  payers: number;
+  /** A listing of another seller with the same texts and more payers */
+  similarTo: string | null;
   /** RFC 3339 time in UTC */
   lastProbedAt: string | null;
   /** RFC 3339 time in UTC */
@@ -864,10 +869,15 @@ export type ListingSummary = {
     category: string;
     sample?: string | null;
     mimeType?: string | null;
+    tags?: string[];
   };
   x402Version?: number;
   /** Paid fetches by agents of this service */
   uses: number;
+  /** Wallets that paid it here in the last 30 days */
+  payers: number;
+  /** A listing of another seller with the same texts and more payers */
+  similarTo: string | null;
   /** RFC 3339 time in UTC */
   lastProbedAt?: string | null;
   /** RFC 3339 time in UTC */

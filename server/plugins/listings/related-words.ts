@@ -1,6 +1,7 @@
 /**
- * Words that sellers and buyers of APIs use for the same thing. Each line is one thing; a word may be in several lines. Only
- * whole lines about kinds of data and services belong here, never names of sellers.
+ * Words that sellers and buyers of APIs use for the same thing. Each line is one kind of data or service; a word may be in
+ * several lines. Add a line for a whole kind, with the words of its trade. Never add names of sellers, or words because one
+ * search failed. docs/decisions/0041-search.md says how much this list adds.
  */
 export const RELATED_WORDS = `
 weather, forecast, meteo, rain, precipitation, temperature, wind

@@ -579,6 +579,7 @@ class ListingThirdParty(TypedDict):
     category: str
     sample: Optional[str]
     mimeType: Optional[str]
+    tags: List[str]
 
 
 class Listing(TypedDict):
@@ -599,6 +600,8 @@ class Listing(TypedDict):
     thirdParty: ListingThirdParty
     x402Version: int
     uses: int
+    payers: int
+    similarTo: Optional[str]
     lastProbedAt: Optional[str]
     createdAt: str
     updatedAt: str
@@ -611,6 +614,7 @@ class ListingSummaryThirdParty(TypedDict):
     category: str
     sample: NotRequired[Optional[str]]
     mimeType: NotRequired[Optional[str]]
+    tags: NotRequired[List[str]]
 
 
 class ListingSummary(TypedDict):
@@ -631,6 +635,8 @@ class ListingSummary(TypedDict):
     thirdParty: ListingSummaryThirdParty
     x402Version: NotRequired[int]
     uses: int
+    payers: int
+    similarTo: Optional[str]
     lastProbedAt: NotRequired[Optional[str]]
     createdAt: NotRequired[str]
     updatedAt: NotRequired[str]
