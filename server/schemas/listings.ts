@@ -103,8 +103,11 @@ export const ListingSummary = Type.Object({
 export type ListingSummary = Static<typeof ListingSummary>;
 export const ListingPage = Page(ListingSummary);
 export const SuggestedListings = Type.Object({ items: Type.Array(Listing) });
+/** NUL is refused in every field. */
+const searchText = (minLength: number) =>
+  Type.String({ minLength, maxLength: 200, pattern: "^[^\\u0000]*$" });
 export const ListingQuery = Strict({
-  search: Type.Optional(Type.String({ maxLength: 200 })),
+  search: Type.Optional(searchText(0)),
   category: Type.Optional(Type.String({ maxLength: 40 })),
   network: Type.Optional(NetworkId),
   scheme: Type.Optional(Type.String({ maxLength: 40 })),
@@ -166,7 +169,7 @@ export const DiscoveryQuery = Type.Object({
   offset: Type.Optional(Type.String({ pattern: "^(0|[1-9][0-9]{0,8})$" })),
 });
 export const DiscoverySearchQuery = Type.Object({
-  query: Type.String({ minLength: 1, maxLength: 200 }),
+  query: searchText(1),
   type: Type.Optional(Type.String({ maxLength: 20 })),
   payTo: Type.Optional(Type.String({ maxLength: 64 })),
   scheme: Type.Optional(Type.String({ maxLength: 40 })),

@@ -16,5 +16,4 @@ ALTER TABLE listings
 CREATE INDEX listings_document_idx ON listings USING gin (document);
 CREATE INDEX listings_near_words_idx ON listings USING gin (near_words);
 CREATE INDEX listings_text_key_idx ON listings (text_key);
-CREATE INDEX listings_payers_idx ON listings (payers DESC, id);
 CREATE INDEX listings_figures_at_idx ON listings (figures_at);

@@ -1,6 +1,8 @@
 /** A search as the database takes it (purser_search): its words, and what else they may mean. */
 import { RELATED_WORDS } from "./related-words.ts";
 
+/** Nearly every listing has these, so they count only in a search for nothing else. */
+const EVERYWHERE = new Set(["api", "apis", "http", "https", "www", "com", "x402"]);
 const MOST_WORDS = 10;
 const MOST_PHRASES = 4;
 const LONGEST_WORD = 40;
@@ -44,7 +46,9 @@ const asQuery = (phrases: Iterable<string>): string =>
  * Undefined if the text has no word. A phrase among the related words ("hay fever") is one more word, with spaces.
  */
 export function searchWords(text: string | undefined): SearchWords | undefined {
-  const words = wordsOfText(text ?? "").slice(0, MOST_WORDS);
+  const all = wordsOfText(text ?? "");
+  const telling = all.filter((word) => !EVERYWHERE.has(word));
+  const words = (telling.length === 0 ? all : telling).slice(0, MOST_WORDS);
   if (words.length === 0) return undefined;
   const phrases = words.flatMap((_, at) =>
     PHRASE_LENGTHS.map((length) => words.slice(at, at + length))
