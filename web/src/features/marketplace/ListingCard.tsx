@@ -13,7 +13,7 @@ export function ListingStatus({ listing }: { listing: Listing }): ReactNode {
   return <Badge color="green">Active</Badge>;
 }
 
-/** Why a listing is where it is: proof that others paid it, and that it answers. */
+/** Why a listing is where it is: proof that others paid it, and the last check. */
 function Proof({ listing }: { listing: Listing }): ReactNode {
   const { payers, lastProbedAt, status } = listing;
   return (
@@ -21,7 +21,7 @@ function Proof({ listing }: { listing: Listing }): ReactNode {
       {payers === 0 ? "No payers yet" : `${payers} ${payers === 1 ? "payer" : "payers"} in 30 days`}
       {lastProbedAt !== null && status === "active" && (
         <>
-          {", answered "}
+          {", checked "}
           <TimeAgo iso={lastProbedAt} none="" />
         </>
       )}
