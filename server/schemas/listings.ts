@@ -87,10 +87,6 @@ export const ListingSummary = Type.Object({
   network: NetworkId,
   price: Described(Amount, "Last seen price, USDC"),
   uses: Type.Integer({ description: "Paid fetches by agents of this service" }),
-  payers: Type.Integer({ description: "Wallets that paid it here in the last 30 days" }),
-  similarTo: Nullable(
-    Described(Id, "A listing of another seller with the same texts and more payers"),
-  ),
   thirdParty: ThirdParty({
     name: Type.String(),
     description: Type.String(),

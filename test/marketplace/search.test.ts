@@ -6,6 +6,7 @@ import { createPrisma, type PrismaClient } from "../../server/infra/db/prisma.ts
 import { searchListings } from "../../server/plugins/listings/search.ts";
 import { searchWords } from "../../server/plugins/listings/search-words.ts";
 import { databaseWithPlans, recordScans } from "../conventions/plans.ts";
+import { createPool } from "../../server/infra/db/pool.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { isFullTier } from "../helpers/tier.ts";
 import { isWithin, listings, ndcg, queries, type JudgedListing } from "./judged/judged.ts";
@@ -326,7 +327,10 @@ t.test("sales count for the payee and host that were paid", async (t) => {
 });
 
 t.test("with many listings a search ranks only a few, found by an index", async (t) => {
-  const { pool } = await databaseWithPlans(t);
+  const database = await databaseWithPlans(t);
+  // A connection from before would not send its plans.
+  const pool = createPool(database.url, { maxConnections: 1 });
+  t.teardown(() => pool.end());
   const count = isFullTier ? 100_000 : 20_000;
   await pool.query("ALTER TABLE listings DISABLE TRIGGER USER");
   await pool.query(

@@ -875,9 +875,9 @@ export type ListingSummary = {
   /** Paid fetches by agents of this service */
   uses: number;
   /** Wallets that paid it here in the last 30 days */
-  payers: number;
+  payers?: number;
   /** A listing of another seller with the same texts and more payers */
-  similarTo: string | null;
+  similarTo?: string | null;
   /** RFC 3339 time in UTC */
   lastProbedAt?: string | null;
   /** RFC 3339 time in UTC */

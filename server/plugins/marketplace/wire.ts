@@ -105,7 +105,7 @@ export function shortListing(listing: ListingWire): ListingSummary {
     price,
     uses,
     payers,
-    similarTo,
+    ...(similarTo === null ? {} : { similarTo }),
     thirdParty: { untrusted, name, description, category },
   };
 }

@@ -635,8 +635,8 @@ class ListingSummary(TypedDict):
     thirdParty: ListingSummaryThirdParty
     x402Version: NotRequired[int]
     uses: int
-    payers: int
-    similarTo: Optional[str]
+    payers: NotRequired[int]
+    similarTo: NotRequired[Optional[str]]
     lastProbedAt: NotRequired[Optional[str]]
     createdAt: NotRequired[str]
     updatedAt: NotRequired[str]
