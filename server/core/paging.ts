@@ -29,14 +29,16 @@ export function readPage(query: { limit?: string; cursor?: string }): PageReques
   const limit = query.limit === undefined ? DEFAULT_PAGE_SIZE : Number(query.limit);
   if (query.cursor === undefined) return { limit, after: undefined };
   const after = decodeCursor(query.cursor);
-  if (!after) {
-    const message = "is not a cursor of this list; use nextCursor of the previous page";
-    throw new ApiError("validation_failed", {
-      detail: `query.cursor ${message}`,
-      extra: { errors: [{ path: "query.cursor", message }] },
-    });
-  }
+  if (!after) throw invalidCursor();
   return { limit, after };
+}
+
+export function invalidCursor(): ApiError {
+  const message = "is not a cursor of this list; use nextCursor of the previous page";
+  return new ApiError("validation_failed", {
+    detail: `query.cursor ${message}`,
+    extra: { errors: [{ path: "query.cursor", message }] },
+  });
 }
 
 /** Makes a page from up to `limit + 1` rows: the extra row only shows that there are more. */

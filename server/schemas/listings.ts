@@ -76,9 +76,14 @@ export const Listing = Type.Object({
     category: Type.String(),
     sample: Nullable(Type.String()),
     mimeType: Nullable(Type.String()),
+    tags: Type.Array(Type.String()),
   }),
   x402Version: Type.Integer(),
   uses: Type.Integer({ description: "Paid fetches by agents of this service" }),
+  payers: Type.Integer({ description: "Wallets that paid it here in the last 30 days" }),
+  similarTo: Nullable(
+    Described(Id, "A listing of another seller with the same texts and more payers"),
+  ),
   lastProbedAt: Nullable(Timestamp),
   createdAt: Timestamp,
   updatedAt: Timestamp,
@@ -100,15 +105,20 @@ export const ListingSummary = Type.Object({
     category: Type.String(),
     sample: Type.Optional(Nullable(Type.String())),
     mimeType: Type.Optional(Nullable(Type.String())),
+    tags: Type.Optional(Type.Array(Type.String())),
   }),
 });
 export type ListingSummary = Static<typeof ListingSummary>;
 export const ListingPage = Page(ListingSummary);
 export const SuggestedListings = Type.Object({ items: Type.Array(Listing) });
+/** NUL is refused in every field. */
+const searchText = (minLength: number) =>
+  Type.String({ minLength, maxLength: 200, pattern: "^[^\\u0000]*$" });
 export const ListingQuery = Strict({
-  search: Type.Optional(Type.String({ maxLength: 200 })),
+  search: Type.Optional(searchText(0)),
   category: Type.Optional(Type.String({ maxLength: 40 })),
   network: Type.Optional(NetworkId),
+  scheme: Type.Optional(Type.String({ maxLength: 40 })),
   maxPrice: Type.Optional(Amount),
   status: Type.Optional(ListingStatus),
   mine: Type.Optional(Type.Literal("true", { description: "Only your own; needs a session" })),
@@ -167,7 +177,7 @@ export const DiscoveryQuery = Type.Object({
   offset: Type.Optional(Type.String({ pattern: "^(0|[1-9][0-9]{0,8})$" })),
 });
 export const DiscoverySearchQuery = Type.Object({
-  query: Type.String({ minLength: 1, maxLength: 200 }),
+  query: searchText(1),
   type: Type.Optional(Type.String({ maxLength: 20 })),
   payTo: Type.Optional(Type.String({ maxLength: 64 })),
   scheme: Type.Optional(Type.String({ maxLength: 40 })),

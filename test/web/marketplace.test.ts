@@ -12,6 +12,26 @@ t.test("the marketplace", async (t) => {
   await world.chain.mint(agent.walletAddress, 2_000_000n);
   const { page, faults } = await world.open(t, "/marketplace");
 
+  await t.test(
+    "a search shows who paid, the last check, and which listing is a copy",
+    async (t) => {
+      await world.app.pool.query(
+        `UPDATE listings SET payers = CASE WHEN name ILIKE '%statistics%' THEN 12 ELSE 0 END, last_probed_at = now(),
+              similar_to = CASE WHEN name ILIKE '%statistics%' THEN NULL ELSE (SELECT id FROM listings WHERE name ILIKE '%statistics%' LIMIT 1) END`,
+      );
+      await page.getByRole("textbox", { name: "Search" }).fill("chain statistic");
+      await page.getByLabel("Network").selectOption({ index: 1 });
+      await page.getByText("12 payers in 30 days, checked").waitFor();
+      t.match(page.url(), /search=chain\+statistic/);
+      await page.getByRole("textbox", { name: "Search" }).fill("");
+      await page.getByText("Similar to another").first().waitFor();
+      await picture(page, "marketplace-search", true);
+      await page.getByRole("textbox", { name: "Search" }).fill("no such thing at all");
+      await page.getByText("No listing matches").waitFor();
+      await page.goto(`${world.baseUrl}/marketplace`);
+    },
+  );
+
   await t.test("browsing needs no account; signing in happens in place", async (t) => {
     await page
       .getByRole("link", { name: /statistics/i })

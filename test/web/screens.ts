@@ -37,6 +37,7 @@ export const PUBLIC_SCREENS: Screen[] = [
     act: (page) => page.getByRole("button", { name: "Use a recovery wallet" }).click(),
   },
   { name: "marketplace", path: "/marketplace", ready: /statistics/i },
+  { name: "marketplace-search", path: "/marketplace?search=statistic", ready: /statistics/i },
   { name: "validate", path: "/validate?url=https%3A%2F%2F10.0.0.1%2F&method=POST", ready: "Body" },
   {
     name: "validate-blocked",

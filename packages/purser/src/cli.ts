@@ -267,10 +267,12 @@ function shortened(
   { detail = "short" }: { detail?: "short" | "full" },
 ): Page<ListingSummary> {
   if (detail === "full") return page;
-  const items = page.items.map(({ id, url, method, network, price, uses, thirdParty }) => {
+  const items = page.items.map((listing) => {
+    const { id, url, method, network, price, uses, payers, similarTo, thirdParty } = listing;
     const { untrusted, name, description, category } = thirdParty;
     const texts = { untrusted, name, description, category };
-    return { id, url, method, network, price, uses, thirdParty: texts };
+    const facts = given({ payers, similarTo: similarTo ?? undefined });
+    return { id, url, method, network, price, uses, ...facts, thirdParty: texts };
   });
   return { ...page, items };
 }

@@ -828,10 +828,15 @@ export type Listing = {
     category: string;
     sample: string | null;
     mimeType: string | null;
+    tags: string[];
   };
   x402Version: number;
   /** Paid fetches by agents of this service */
   uses: number;
+  /** Wallets that paid it here in the last 30 days */
+  payers: number;
+  /** A listing of another seller with the same texts and more payers */
+  similarTo: string | null;
   /** RFC 3339 time in UTC */
   lastProbedAt: string | null;
   /** RFC 3339 time in UTC */
@@ -880,10 +885,15 @@ export type ListingSummary = {
     category: string;
     sample?: string | null;
     mimeType?: string | null;
+    tags?: string[];
   };
   x402Version?: number;
   /** Paid fetches by agents of this service */
   uses: number;
+  /** Wallets that paid it here in the last 30 days */
+  payers?: number;
+  /** A listing of another seller with the same texts and more payers */
+  similarTo?: string | null;
   /** RFC 3339 time in UTC */
   lastProbedAt?: string | null;
   /** RFC 3339 time in UTC */

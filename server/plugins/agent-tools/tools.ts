@@ -228,6 +228,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     input: input({
       search: optional(text()),
       category: optional(text()),
+      network: optional(text()),
       maxPrice: optional(text("USDC")),
       limit: optional(integer()),
       cursor: optional(text()),

@@ -94,6 +94,7 @@ export interface ProbedTerms extends Terms {
   description: string | null;
   mimeType: string | null;
   sample: string | null;
+  tags: string[];
   extensions: object | null;
   /** The resource that the 402 names; null if it names none. */
   resourceUrl: string | null;

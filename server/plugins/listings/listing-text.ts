@@ -10,13 +10,22 @@ export interface ListingText {
   category: string;
   mimeType: string | null;
   sample: string | null;
+  tags?: string[];
   /** The bazaar extension of the live 402. */
   extensions: object | null;
   /** The accepted payment requirement of the live 402. */
   requirement: object;
 }
 
-export const LONGEST = { name: 80, description: 500, category: 40, mimeType: 100, sample: 1_000 };
+export const LONGEST = {
+  name: 80,
+  description: 500,
+  category: 40,
+  mimeType: 100,
+  sample: 1_000,
+  tag: 40,
+};
+const MOST_TAGS = 5;
 const MAX_EXTENSIONS_BYTES = 16 * 1024;
 const MAX_REQUIREMENT_BYTES = 8 * 1024;
 
@@ -24,13 +33,15 @@ const orNull = (text: string): string | null => (text === "" ? null : text);
 
 /** The given texts in the form to store; other members stay unchanged. */
 export function plainListing<T extends Partial<ListingText>>(facts: T): T {
-  const { name, description, category, mimeType, sample, extensions, requirement } = facts;
+  const { name, description, category, mimeType, sample, tags, extensions, requirement } = facts;
   const plain: Partial<ListingText> = {};
   if (name !== undefined) plain.name = plainWords(name, LONGEST.name);
   if (description !== undefined) plain.description = plainWords(description, LONGEST.description);
   if (category !== undefined) plain.category = plainWords(category, LONGEST.category);
   if (mimeType !== undefined) plain.mimeType = orNull(plainWords(mimeType, LONGEST.mimeType));
   if (sample !== undefined) plain.sample = orNull(plainWords(sample, LONGEST.sample));
+  if (tags !== undefined)
+    plain.tags = tags.slice(0, MOST_TAGS).map((tag) => plainWords(tag, LONGEST.tag));
   if (extensions !== undefined)
     plain.extensions = plainJson(extensions, MAX_EXTENSIONS_BYTES) ?? null;
   // If it is too large it is not stored: the checked terms have their own columns.

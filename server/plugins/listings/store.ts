@@ -5,7 +5,6 @@ import type { PageRequest, Place } from "../../core/paging.ts";
 import {
   atomicOf,
   decimalOf,
-  escapeLike,
   placeOf,
   readKeyset,
   databaseNow,
@@ -47,7 +46,14 @@ export interface ListingRow extends Terms, Place {
   extensions: Record<string, unknown> | null;
   mimeType: string | null;
   sample: string | null;
+  /** As the seller's 402 names them. */
+  tags: string[];
   uses: bigint;
+  /** In the last 30 days, to this payee at this host. */
+  settlements: number;
+  payers: number;
+  /** A listing of another seller with the same texts, which has more payers. */
+  similarTo: string | null;
   failures: number;
   /** Null, `well-known`, or the URL of the catalogue that named it (foreign.ts). */
   foundIn: string | null;
@@ -57,7 +63,8 @@ export interface ListingRow extends Terms, Place {
 }
 
 export function rowOf(stored: Prisma.ListingGetPayload<object>): ListingRow {
-  const { price, priceCeiling, builtInKey: _key, nextProbeAt: _next, ...facts } = stored;
+  const { price, priceCeiling, builtInKey: _key, nextProbeAt: _next, ...rest } = stored;
+  const { nearWords: _near, textKey: _textKey, figuresAt: _figuresAt, ...facts } = rest;
   return {
     ...(facts as typeof facts &
       Pick<ListingRow, "source" | "method" | "status" | "requirement" | "extensions">),
@@ -68,24 +75,13 @@ export function rowOf(stored: Prisma.ListingGetPayload<object>): ListingRow {
 }
 
 interface ListingFilter {
-  search?: string | undefined;
   category?: string | undefined;
   network?: string | undefined;
+  scheme?: string | undefined;
   maxPriceAtomic?: bigint | undefined;
   status?: ListingStatus | undefined;
   /** All listings of one owner, including paused ones; otherwise only public ones. */
   ownerId?: string | undefined;
-}
-
-/** Every word of the search must be in one of the texts, ignoring case. */
-export function matches(search: string | undefined): Prisma.ListingWhereInput {
-  const words = (search ?? "").split(/\s+/).filter((word) => word !== "");
-  return {
-    AND: words.map((word) => {
-      const text = { contains: escapeLike(word), mode: "insensitive" } as const;
-      return { OR: [{ name: text }, { description: text }, { category: text }, { url: text }] };
-    }),
-  };
 }
 
 const PUBLIC: Prisma.ListingWhereInput = { status: { not: "paused" } };
@@ -96,13 +92,13 @@ export async function listListings(
   filter: ListingFilter,
   page: PageRequest,
 ): Promise<ListingRow[]> {
-  const { ownerId, category, network, maxPriceAtomic, status } = filter;
+  const { ownerId, category, network, scheme, maxPriceAtomic, status } = filter;
   const within: Prisma.ListingWhereInput[] = [
     ownerId === undefined ? PUBLIC : { ownerId },
-    matches(filter.search),
     {
       ...(category === undefined ? {} : { category }),
       ...(network === undefined ? {} : { network }),
+      ...(scheme === undefined ? {} : { requirement: { path: ["scheme"], equals: scheme } }),
       ...(status === undefined ? {} : { status }),
       ...(maxPriceAtomic === undefined ? {} : { price: { lte: decimalOf(maxPriceAtomic) } }),
     },
@@ -154,6 +150,7 @@ export interface NewListingRow extends Terms {
   extensions: object | null;
   mimeType: string | null;
   sample: string | null;
+  tags?: string[];
   /** Null: never probed, so due at once. */
   probedAt: Date | null;
   nextProbeInMs: number;

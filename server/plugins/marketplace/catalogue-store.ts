@@ -1,6 +1,7 @@
 /** The catalogue for the protocol's Bazaar: listings that currently respond with their terms. */
 import { jsonOrNull, type Db, type Prisma } from "../../infra/db/prisma.ts";
-import { type ListingRow, matches, rowOf } from "../listings/store.ts";
+import { searchCatalogue } from "../listings/search.ts";
+import { type ListingRow, rowOf } from "../listings/store.ts";
 
 /** An announced endpoint is deleted after this many failed probes; it may be announced again. */
 const FAILURES_UNTIL_FORGOTTEN = 20;
@@ -10,6 +11,13 @@ export async function forgetDeadAnnouncements(db: Db): Promise<number> {
     where: { source: "bazaar", status: "failing", failures: { gte: FAILURES_UNTIL_FORGOTTEN } },
   });
   return count;
+}
+
+/** Counts the sales of listings, and marks copies; returns how many were looked at. */
+export async function countSales(db: Db, most: number): Promise<number> {
+  const [row] = await db.$queryRaw<{ counted: number }[]>`
+    SELECT purser_listing_figures(${most}::int) AS counted`;
+  return row?.counted ?? 0;
 }
 
 interface CatalogueFilter {
@@ -26,12 +34,18 @@ export async function listCatalogue(
   db: Db,
   filter: CatalogueFilter,
 ): Promise<{ rows: ListingRow[]; total: number }> {
-  const { payTo, scheme, network, extension } = filter;
+  const { query, scheme, network, extension } = filter;
+  const payTo = filter.payTo?.toLowerCase();
+  if (query !== undefined)
+    return searchCatalogue(
+      db,
+      { search: query, status: "active", payTo, scheme, network, extension },
+      filter,
+    );
   const where: Prisma.ListingWhereInput = {
     AND: [
       { status: "active" },
-      matches(filter.query),
-      payTo === undefined ? {} : { payTo: payTo.toLowerCase() },
+      payTo === undefined ? {} : { payTo },
       network === undefined ? {} : { network },
       scheme === undefined ? {} : { requirement: { path: ["scheme"], equals: scheme } },
       extension === undefined ? {} : { extensions: { path: [extension], not: jsonOrNull(null) } },

@@ -1,12 +1,15 @@
 import fp from "fastify-plugin";
 import { afterStartup } from "../../infra/after-startup.ts";
-import { forgetDeadAnnouncements } from "./catalogue-store.ts";
+import { countSales, forgetDeadAnnouncements } from "./catalogue-store.ts";
 import { controlReader } from "./control.ts";
 import { Listings } from "./marketplace.ts";
 import { probeNominations } from "./nominations.ts";
 import { reprobeDue } from "./reprobe.ts";
 import { discoveryRoutes, listingRoutes } from "./routes.ts";
 import type { Prober, RoundLimits } from "./round.ts";
+
+/** Ten thousand listings are counted in ten minutes, which is how old a count may be. */
+const COUNTED_A_MINUTE = 1_000;
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -51,6 +54,7 @@ export default fp(
         // In parallel, so that nominations take no time from listings.
         await Promise.all([app.reprobeListings(), app.probeNominations()]);
         await forgetDeadAnnouncements(prisma);
+        await countSales(prisma, COUNTED_A_MINUTE);
       },
       { cron: "* * * * *", atStart: true, queue: "thirdParties" },
     );

@@ -2,6 +2,7 @@
 import type { PaymentRequired } from "@x402/core/types";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
 import { listCatalogue } from "./catalogue-store.ts";
+import { searchListings } from "../listings/search.ts";
 import * as store from "../listings/store.ts";
 import type { ListingPatch, ListingQuery, NewListing } from "../../schemas/listings.ts";
 import { ApiError } from "../../errors.ts";
@@ -57,20 +58,20 @@ export class Listings {
   }
 
   async list(query: ListingQuery, ownerId: string | undefined): Promise<PageOf<store.ListingRow>> {
+    const { prisma } = this.#deps;
+    const filter = {
+      category: query.category,
+      network: query.network === undefined ? undefined : networkId(query.network),
+      scheme: query.scheme,
+      maxPriceAtomic: readMaxPriceFilter(query.maxPrice),
+      status: query.status,
+      ownerId: query.mine === undefined ? undefined : ownerId,
+    };
     const page = readPage(query);
-    const network = query.network === undefined ? undefined : networkId(query.network);
-    const rows = await store.listListings(
-      this.#deps.prisma,
-      {
-        search: query.search,
-        category: query.category,
-        network,
-        maxPriceAtomic: readMaxPriceFilter(query.maxPrice),
-        status: query.status,
-        ownerId: query.mine === undefined ? undefined : ownerId,
-      },
-      page,
-    );
+    const search = query.search?.trim() ?? "";
+    if (search !== "")
+      return searchListings(prisma, { ...filter, search }, { ...page, cursor: query.cursor });
+    const rows = await store.listListings(prisma, filter, page);
     return toPage(rows, page.limit, (row) => row);
   }
 
@@ -226,6 +227,7 @@ const pinned = (terms: Omit<ProbedTerms, "name" | "description">) => ({
   requirement: terms.requirement,
   mimeType: terms.mimeType,
   sample: terms.sample,
+  tags: terms.tags,
   extensions: terms.extensions,
 });
 

@@ -57,12 +57,13 @@ async function reprobe(deps: Deps, listing: ListingRow): Promise<void> {
   }
   const verdict = compareTerms(listing, live);
   if (verdict.kept) {
-    const { name, description, mimeType, sample, extensions, requirement } = live;
+    const { name, description, mimeType, sample, tags, extensions, requirement } = live;
     await recordGoodProbe(prisma, listing.id, {
       priceAtomic: live.priceAtomic,
       words: {
         requirement,
         extensions,
+        tags,
         ...(mimeType === null ? {} : { mimeType }),
         ...(sample === null ? {} : { sample }),
         // An owner's name for a listing stays; a listing without an owner takes the seller's.

@@ -49,7 +49,7 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
       schema: {
         tags,
         operationId: "listListings",
-        summary: "Paid endpoints, newest first",
+        summary: "Paid endpoints: the best match first, without `search` the newest",
         querystring: ListingQuery,
         response: { 200: ListingPage },
       },

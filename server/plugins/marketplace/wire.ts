@@ -82,9 +82,12 @@ export function toListing(row: ListingRow, viewerId: string | undefined): Listin
       category: row.category,
       sample: row.sample,
       mimeType: row.mimeType,
+      tags: row.tags,
     },
     x402Version: row.x402Version,
     uses: Number(row.uses),
+    payers: row.payers,
+    similarTo: row.similarTo,
     lastProbedAt: row.lastProbedAt?.toISOString() ?? null,
     createdAt: row.createdAt.toISOString(),
     updatedAt: row.updatedAt.toISOString(),
@@ -93,7 +96,7 @@ export function toListing(row: ListingRow, viewerId: string | undefined): Listin
 
 /** What an agent needs to choose. */
 export function shortListing(listing: ListingWire): ListingSummary {
-  const { id, url, method, network, price, uses, thirdParty, source } = listing;
+  const { id, url, method, network, price, uses, payers, similarTo, thirdParty, source } = listing;
   const { untrusted, name, description, category } = thirdParty;
   return {
     id,
@@ -104,6 +107,8 @@ export function shortListing(listing: ListingWire): ListingSummary {
     network,
     price,
     uses,
+    payers,
+    ...(similarTo === null ? {} : { similarTo }),
     thirdParty: { untrusted, name, description, category },
   };
 }
@@ -120,7 +125,7 @@ export function toDiscoveryItem(row: ListingRow): DiscoveryItemWire {
     description: row.description,
     ...(row.mimeType === null ? {} : { mimeType: row.mimeType }),
     serviceName: row.name,
-    tags: [row.category],
+    tags: [row.category, ...row.tags],
     ...(row.extensions === null ? {} : { extensions: row.extensions }),
     metadata: {
       listingId: row.id,

@@ -259,6 +259,9 @@ export function probedTerms(
     name: text(described["serviceName"]),
     description: text(described["description"]),
     mimeType: text(described["mimeType"]),
+    tags: Array.isArray(described["tags"])
+      ? described["tags"].filter((tag) => typeof tag === "string")
+      : [],
     sample: sampleOf(offer.extensions ?? raw["outputSchema"]),
     extensions: bazaarOf(offer.extensions),
     resourceUrl: text(described["url"] ?? described["resource"]),

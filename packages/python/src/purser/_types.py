@@ -583,6 +583,7 @@ class ListingThirdParty(TypedDict):
     category: str
     sample: Optional[str]
     mimeType: Optional[str]
+    tags: List[str]
 
 
 class Listing(TypedDict):
@@ -603,6 +604,8 @@ class Listing(TypedDict):
     thirdParty: ListingThirdParty
     x402Version: int
     uses: int
+    payers: int
+    similarTo: Optional[str]
     lastProbedAt: Optional[str]
     createdAt: str
     updatedAt: str
@@ -619,6 +622,7 @@ class ListingSummaryThirdParty(TypedDict):
     category: str
     sample: NotRequired[Optional[str]]
     mimeType: NotRequired[Optional[str]]
+    tags: NotRequired[List[str]]
 
 
 class ListingSummary(TypedDict):
@@ -639,6 +643,8 @@ class ListingSummary(TypedDict):
     thirdParty: ListingSummaryThirdParty
     x402Version: NotRequired[int]
     uses: int
+    payers: NotRequired[int]
+    similarTo: NotRequired[Optional[str]]
     lastProbedAt: NotRequired[Optional[str]]
     createdAt: NotRequired[str]
     updatedAt: NotRequired[str]

@@ -1,5 +1,6 @@
-import { Stack } from "@mantine/core";
+import { Anchor, Stack } from "@mantine/core";
 import type { ReactNode } from "react";
+import { Link } from "react-router";
 import { Address } from "../../components/Address.tsx";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { CopyText } from "../../components/CopyText.tsx";
@@ -20,6 +21,15 @@ export function ListingTerms({ listing }: { listing: Listing }): ReactNode {
         <Note color="yellow">{listing.statusReason}</Note>
       )}
       <FoundIn listing={listing} />
+      {listing.similarTo !== null && (
+        <Note color="yellow">
+          Another seller has a listing with the same texts and more payers:{" "}
+          <Anchor component={Link} to={`/marketplace/${listing.similarTo}`}>
+            show it
+          </Anchor>
+          . Check the address before you pay.
+        </Note>
+      )}
       <Section title="Terms">
         <KeyValues
           rows={[
@@ -39,6 +49,7 @@ export function ListingTerms({ listing }: { listing: Listing }): ReactNode {
             ["Status", <ListingStatus key="status" listing={listing} />],
             ["Last checked", <TimeAgo key="probed" iso={listing.lastProbedAt} none="Not yet" />],
             ["Paid calls through Purser", listing.uses],
+            ["Payers in the last 30 days", listing.payers],
           ]}
         />
       </Section>

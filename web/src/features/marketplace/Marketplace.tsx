@@ -1,4 +1,4 @@
-import { EmptyState, Group, TextInput } from "@mantine/core";
+import { EmptyState, Group, NativeSelect, TextInput } from "@mantine/core";
 import { useDebouncedValue } from "@mantine/hooks";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
@@ -7,6 +7,7 @@ import { SearchIcon } from "../../components/icons.tsx";
 import { List } from "../../components/List.tsx";
 import { canonical, parseUsdc } from "../../lib/money.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
+import { useInfo } from "../../shared/info.ts";
 import { listingsQuery, toCategory } from "./api.ts";
 import { ListingCard } from "./ListingCard.tsx";
 import styles from "./Marketplace.module.css";
@@ -15,6 +16,8 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
   const [text, setText] = useParameter("search");
   const [price, setPrice] = useParameter("maxPrice");
   const [category, setCategory] = useParameter("category");
+  const [network, setNetwork] = useParameter("network");
+  const networks = useInfo()?.networks ?? [];
   const [search] = useDebouncedValue(text.trim(), 250);
   const [maxPrice] = useDebouncedValue(price.trim(), 250);
   const cap = parseUsdc(maxPrice) === undefined ? undefined : canonical(maxPrice);
@@ -22,11 +25,12 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
     listingsQuery({
       search: search === "" ? undefined : search,
       category: category === "" ? undefined : category,
+      network: network === "" ? undefined : network,
       maxPrice: cap,
       mine,
     }),
   );
-  const isFiltered = search !== "" || category !== "" || cap !== undefined;
+  const isFiltered = search !== "" || category !== "" || network !== "" || cap !== undefined;
 
   return (
     <section aria-label={mine ? "My listings" : "Listings"}>
@@ -34,7 +38,7 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
         <TextInput
           flex="2 1 260px"
           label="Search"
-          placeholder="Name, host or description"
+          placeholder="What you need, or a name or host"
           leftSection={<SearchIcon size={16} />}
           value={text}
           onChange={setText}
@@ -47,6 +51,18 @@ export function Marketplace({ mine }: { mine: boolean }): ReactNode {
           onChange={(event) => {
             setCategory(toCategory(event.currentTarget.value));
           }}
+        />
+        <NativeSelect
+          flex="1 1 140px"
+          label="Network"
+          value={network}
+          onChange={(event) => {
+            setNetwork(event.currentTarget.value);
+          }}
+          data={[
+            { value: "", label: "Any" },
+            ...networks.map(({ id, name }) => ({ value: id, label: name })),
+          ]}
         />
         <AmountInput
           flex="1 1 140px"

@@ -7,6 +7,7 @@ import type { FetchAnswer, Listing, ProbeResult } from "../../lib/wire.ts";
 interface ListingFilter {
   search?: string;
   category?: string;
+  network?: string;
   maxPrice?: string;
   mine?: boolean;
 }
@@ -15,14 +16,19 @@ interface ListingFilter {
 export const toCategory = (text: string): string =>
   text.toLowerCase().replaceAll(/[^a-z0-9-]/g, "");
 
-export const listingsQuery = ({ search, category, maxPrice, mine }: ListingFilter) =>
-  pagedQuery<Listing>(keys.listings({ search, category, maxPrice, mine }), "/api/listings", {
-    search,
-    category,
-    maxPrice,
-    mine: mine === true ? "true" : undefined,
-    limit: 24,
-  });
+export const listingsQuery = ({ search, category, network, maxPrice, mine }: ListingFilter) =>
+  pagedQuery<Listing>(
+    keys.listings({ search, category, network, maxPrice, mine }),
+    "/api/listings",
+    {
+      search,
+      category,
+      network,
+      maxPrice,
+      mine: mine === true ? "true" : undefined,
+      limit: 24,
+    },
+  );
 
 export const listingQuery = (id: string) =>
   queryOptions({
