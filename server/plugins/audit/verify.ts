@@ -49,7 +49,15 @@ export interface ChainHead {
 }
 
 export type Verdict =
-  | { ok: true; head: ChainHead; signatures: number; byContract: number; ownerId: string | null }
+  | {
+      ok: true;
+      head: ChainHead;
+      signatures: number;
+      byContract: number;
+      ownerId: string | null;
+      /** The digests of everything that was signed. */
+      signed: ReadonlySet<string>;
+    }
   | { ok: false; seq: number; why: string };
 
 /**
@@ -87,7 +95,8 @@ export async function verifyChain(
       return otherHash(row.seq);
   }
   const { signatures, byContract } = counted;
-  return cutFault(head, noted) ?? { ok: true, head, signatures, byContract, ownerId };
+  const { used: signed } = authority;
+  return cutFault(head, noted) ?? { ok: true, head, signatures, byContract, ownerId, signed };
 }
 
 /**
@@ -106,7 +115,8 @@ export async function verifyOperators(
     const other = noted.find(({ seq, hash }) => seq === row.seq && hash !== row.hash);
     if (other) return otherHash(row.seq);
   }
-  return cutFault(head, noted) ?? { ok: true, head, signatures: 0, byContract: 0, ownerId: null };
+  const nothing = { signatures: 0, byContract: 0, ownerId: null, signed: new Set<string>() };
+  return cutFault(head, noted) ?? { ok: true, head, ...nothing };
 }
 
 function columnsFault({ seq, body, columns }: ChainRow): string | undefined {
