@@ -21,6 +21,8 @@ export interface Said {
   isVerified?: boolean;
   /** How often this passkey has signed. */
   count?: number;
+  /** What a browser may write beside it. */
+  more?: string;
 }
 
 export interface RegistrationJson {
@@ -79,6 +81,7 @@ export function testPasskey(publicUrl: string, defaults: Said = {}): TestPasskey
         challenge,
         origin: said.origin ?? origin,
         crossOrigin: said.crossOrigin ?? false,
+        more: said.more,
       }),
     );
   const authenticatorData = (said: Said, flags = 0) => {
