@@ -125,6 +125,24 @@ t.test("what waits is listed page by page, each once, newest first", async (t) =
   t.match(own.body, { items: [], nextCursor: null }, "an approver signs no rules");
 });
 
+t.test("a team's address is no wallet: nothing is sold, refunded or paid out to it", async (t) => {
+  for (const [method, path, body] of [
+    ["GET", "/api/merchant", undefined],
+    ["GET", "/api/merchant/settlements", undefined],
+    ["POST", "/api/merchant/settlements/set_x/refund", {}],
+    ["POST", "/api/merchant/keys", {}],
+  ] as const) {
+    const refused = await send(ada, method, path, body);
+    t.equal(refused.status, 409, path);
+    t.match(refused.body, { code: "conflict", detail: /^A team has no wallet .* would be lost/ });
+  }
+  t.equal((await send(ada, "GET", "/api/merchant/keys")).status, 200, "older keys can be revoked");
+  for (const address of [team, bob.account.address]) {
+    const refused = await send(ada, "PUT", "/api/payout", { address });
+    t.match(refused.body, { code: "invalid_address", detail: /nobody can spend from/ });
+  }
+});
+
 t.test("a person changes accounts only so often, whichever session does it", async (t) => {
   const other = await signIn(service, cleo.account);
   const answers: number[] = [];
