@@ -283,7 +283,8 @@ t.test("a team: as many members as it says, and nobody who was removed", async (
   const vault = remoteVault(t, new SocketClient(path, TIMINGS));
   /** As a compromised service, which stores an order that these members signed. */
   const withdraw = async (...by: (typeof ada)[]): Promise<Hex> => {
-    const { nonce, validBefore } = authorization();
+    const { validBefore } = authorization();
+    const nonce: Hex = `0x${randomBytes(32).toString("hex")}`;
     const wanted = { wallet: buyer.walletAddress, to: home, asset: chain.usdc, amount: "1000" };
     const document: Orders["Withdraw"] = { ...wanted, nonce, deadline: String(validBefore) };
     const typed = typedDataOf("Withdraw", document, chain.chainId, REQUESTED_FORM) as never;

@@ -7,7 +7,7 @@ import { signIn, type SignedInOwner } from "../helpers/owner.ts";
 import { signUpWithPasskey, testPasskey } from "../helpers/passkey.ts";
 import { makeTeam, teamCalls } from "../helpers/team.ts";
 
-const LIMIT = 12;
+const LIMIT = 6;
 const service = await testApp(t, { env: { RATE_LIMITS: `probe=${LIMIT}` } });
 const { app, config, database } = service;
 const { pool } = database;
@@ -50,7 +50,7 @@ t.test("the audit of a team names the person who acted", async (t) => {
   const denied = await send(cleo, "POST", "/api/owner/denied-payees", {
     site: "https://shop.example",
   });
-  t.match(denied.body, { denied: { addedBy: addressOf(cleo) } });
+  t.match(denied.body, { denied: { addedBy: cleo.account.address } });
   await pool.query(
     `INSERT INTO email_addresses (owner_id, address, confirmed_at, digest, urgent, next_digest_at)
      SELECT id, 'team@mail.example', now(), 'daily', '{}', now() FROM owners WHERE address = $1`,
@@ -146,8 +146,9 @@ t.test("a team's address is no wallet: nothing is sold, refunded or paid out to 
 t.test("a person changes accounts only so often, whichever session does it", async (t) => {
   const other = await signIn(service, cleo.account);
   const answers: number[] = [];
-  for (let count = 0; count <= LIMIT; count += 1)
-    answers.push((await enter(count % 2 === 0 ? cleo : other, team)).status);
+  // The budget grows back with time, so on a slow machine it takes some more.
+  while (answers.at(-1) !== 429 && answers.length < 10 * LIMIT)
+    answers.push((await enter(answers.length % 2 === 0 ? cleo : other, team)).status);
   t.equal(answers[0], 200);
   t.equal(answers.at(-1), 429, answers.join());
   t.equal((await sign(bob, "wto_none")).status, 404, "others go on");
