@@ -1025,6 +1025,7 @@ var MAGIC2 = "7465616d31";
 var PREFIX2 = `0x${MAGIC2}`;
 var ADDRESS_DIGITS = 40;
 var LENGTH_DIGITS2 = 4;
+var MAX_OWN_BYTES = 1024;
 var isTeamSignature = (signature) => signature.slice(0, PREFIX2.length).toLowerCase() === PREFIX2;
 function readTeamSignature(signature) {
   const digits = signature.slice(2).toLowerCase();
@@ -1037,7 +1038,7 @@ function readTeamSignature(signature) {
     const length = Number.parseInt(digits.slice(from - LENGTH_DIGITS2, from), 16);
     const end = from + length * 2;
     const last = found.at(-1);
-    const isRight = length > 0 && end <= digits.length;
+    const isRight = length > 0 && length <= MAX_OWN_BYTES && end <= digits.length;
     if (!isRight || last && last.address >= address2) return void 0;
     found.push({ address: address2, signature: `0x${digits.slice(from, end)}` });
     at = end;
@@ -1150,7 +1151,8 @@ var AFTER_ORDER = {
 var OTHER2 = "differs from its signed order";
 var UNFOUNDED2 = "does not follow from the rules in force before it";
 var Authority = class {
-  #used = /* @__PURE__ */ new Set();
+  /** The digests of what was signed. */
+  used = /* @__PURE__ */ new Set();
   #agents = /* @__PURE__ */ new Map();
   #withdrawals = /* @__PURE__ */ new Map();
   #budgets = new BudgetFacts();
@@ -1184,8 +1186,8 @@ var Authority = class {
     }
   }
   #signedFault(body, signed) {
-    if (this.#used.has(signed.digest)) return "has a signature that was used before";
-    this.#used.add(signed.digest);
+    if (this.used.has(signed.digest)) return "has a signature that was used before";
+    this.used.add(signed.digest);
     if (signed.kind === "message") return signInFault(body, signed);
     const { order, kind, chainId } = signed;
     const after = body.after ?? {};
@@ -1497,7 +1499,8 @@ async function verifyChain(rows, noted2 = []) {
       return otherHash(row.seq);
   }
   const { signatures, byContract } = counted;
-  return cutFault(head, noted2) ?? { ok: true, head, signatures, byContract, ownerId };
+  const { used: signed } = authority;
+  return cutFault(head, noted2) ?? { ok: true, head, signatures, byContract, ownerId, signed };
 }
 var otherHash = (seq) => ({
   ok: false,
@@ -1552,17 +1555,21 @@ async function signersFault(body, signed, authority, counted) {
   const parties = signed.kind === "MoveOwner" ? [signed.order.from, signed.order.to] : [];
   if (parties.some((party) => !signers.some(({ signer }) => signer === party.toLowerCase())))
     return "both wallets must sign it";
-  for (const { signer, chainId, signature } of signers) {
+  for (const by of signers) {
+    const { signer, chainId, signature } = by;
     counted.signatures += 1;
+    const isOwn = is({ address: owner, chainId: ownerChainId })(by);
     if (chainId === TEAMS_CHAIN) {
-      const fault = await teamFault(signed, signature, authority, counted);
+      const fault = isOwn ? await teamFault(signed, signature, authority, counted) : await partsFault(signed, signature, counted);
       if (fault !== void 0) return fault;
+      if (!isOwn) counted.byContract += 1;
       continue;
     }
     if (isPasskeySignature(signature)) {
-      const by = passkeyThatSigned({ hash: signed.digest, signature });
-      if (!by || !isListed(by.key, signer, authority.passkeys))
-        return `its signature is not by a passkey of ${signer}`;
+      const key = passkeyThatSigned({ hash: signed.digest, signature })?.key;
+      if (key && isListed(key, signer, isOwn ? authority.passkeys : void 0)) continue;
+      if (!key || isOwn) return `its signature is not by a passkey of ${signer}`;
+      counted.byContract += 1;
       continue;
     }
     if (chainId !== 0) counted.byContract += 1;
@@ -1573,22 +1580,29 @@ async function signersFault(body, signed, authority, counted) {
 }
 async function teamFault(signed, signature, { members: list }, counted) {
   const purpose = signed.kind === "message" ? { kind: "rules" } : purposeOf(signed.kind, signed.order);
-  const parts = readTeamSignature(signature);
-  if (!parts) return "its signature is not one of a team";
-  const allowed = new Map(signersFor(list, purpose).map((member) => [member.address, member]));
-  for (const { address: address2, signature: own } of parts) {
-    const member = allowed.get(address2);
-    if (!member) return `it is signed by ${address2}, whose role does not allow it`;
-    const hash = signed.digest;
-    if (isPasskeySignature(own)) {
-      const by = passkeyThatSigned({ hash, signature: own });
-      if (!by) return `its signature is not by ${address2}`;
-      if (addressOfPasskey(by.key) !== address2) counted.byContract += 1;
-    } else if (member.chainId !== 0 || await recovered(hash, own) !== address2)
-      return `its signature is not by ${address2}`;
-  }
+  const parts = readTeamSignature(signature) ?? [];
+  const allowed = new Set(signersFor(list, purpose).map(({ address: address2 }) => address2));
+  const other = parts.find(({ address: address2 }) => !allowed.has(address2));
+  if (other) return `it is signed by ${other.address}, whose role does not allow it`;
+  const fault = await partsFault(signed, signature, counted);
+  if (fault !== void 0) return fault;
   const progress = progressOf(list, purpose, new Set(parts.map(({ address: address2 }) => address2)));
   return progress.isEnough ? void 0 : `${progress.collected.length} members signed it, and it needs ${progress.needed}`;
+}
+async function partsFault(signed, signature, counted) {
+  const parts = readTeamSignature(signature);
+  if (!parts) return "its signature is not one of a team";
+  const hash = signed.digest;
+  for (const { address: address2, signature: own } of parts) {
+    if (!isPasskeySignature(own)) {
+      if (await recovered(hash, own) !== address2) return `its signature is not by ${address2}`;
+      continue;
+    }
+    const by = passkeyThatSigned({ hash, signature: own });
+    if (!by) return `its signature is not by ${address2}`;
+    if (addressOfPasskey(by.key) !== address2) counted.byContract += 1;
+  }
+  return void 0;
 }
 var isListed = (key, owner, listed) => listed ? listed.some((one) => isSameKey(one, key)) : addressOfPasskey(key) === owner;
 function readSigned(row, proof) {

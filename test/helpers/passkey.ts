@@ -25,6 +25,8 @@ export interface Said {
   bytes?: number;
   /** Changes what the browser says, before it is signed. */
   edit?: (clientData: string) => string;
+  /** What a browser may write beside it. */
+  more?: string;
 }
 
 export interface RegistrationJson {
@@ -83,6 +85,7 @@ export function testPasskey(publicUrl: string, defaults: Said = {}): TestPasskey
         challenge,
         origin: said.origin ?? origin,
         crossOrigin: said.crossOrigin ?? false,
+        more: said.more,
       }),
     );
   const authenticatorData = (said: Said, flags = 0) => {

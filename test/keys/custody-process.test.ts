@@ -16,6 +16,7 @@ import type { Address, Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { orderDigest, typedDataOf, type Orders, REQUESTED_FORM } from "../../server/core/orders.ts";
 import { rulesOfPolicy } from "../../server/core/orders.ts";
+import { writeTeamSignature } from "../../server/core/teams.ts";
 import { TIMINGS } from "../../server/core/timings.ts";
 import type { Authorization } from "../../server/core/authorization.ts";
 import {
@@ -29,6 +30,7 @@ import { testApp, testEnvironment } from "../helpers/app.ts";
 import { childScript } from "../helpers/child-script.ts";
 import { asOwner, createAgent, sealedWallets, signIn } from "../helpers/owner.ts";
 import { testChain } from "../helpers/chain.ts";
+import { entry, makeTeam, teamCalls } from "../helpers/team.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { until } from "../helpers/until.ts";
 import { checkLedger, statusesOf } from "../spending/ledger.helper.ts";
@@ -252,6 +254,78 @@ t.test("a compromised service", async (t) => {
     await once(socket, "close");
   }
   t.ok(await vault.keyNames(), "it still serves");
+});
+
+t.test("a team: as many members as it says, and nobody who was removed", async (t) => {
+  const { carryOut, order, sign, together } = teamCalls(app);
+  const [ada, bob, cleo] = [await signIn(ctx), await signIn(ctx), await signIn(ctx)];
+  const people = [
+    [ada, "admin"],
+    [bob, "admin"],
+    [cleo, "admin"],
+  ] as const;
+  await makeTeam(ctx, people as never, { threshold: 2 });
+  const home = newAddress();
+  const body = { name: "Buyer", dailyLimit: "10", allowlist: [payee] };
+  const { agent: buyer, apiKey } = (await together([ada, bob], "POST", "/api/agents", body)).body;
+  await chain.mint(buyer.walletAddress, 10n * usdc);
+  const headers = { authorization: `Bearer ${apiKey}`, "content-type": "application/json" };
+  const paid = await app.inject({
+    method: "POST",
+    url: "/api/agents/spend",
+    headers,
+    payload: JSON.stringify({ recipient: payee, amount: "1" }),
+  });
+  t.equal(paid.statusCode, 200, paid.body);
+  const named = await together([bob, cleo], "PUT", "/api/payout", { address: home });
+  t.equal(named.status, 200, JSON.stringify(named.body));
+
+  const vault = remoteVault(t, new SocketClient(path, TIMINGS));
+  /** As a compromised service, which stores an order that these members signed. */
+  const withdraw = async (...by: (typeof ada)[]): Promise<Hex> => {
+    const { validBefore } = authorization();
+    const nonce: Hex = `0x${randomBytes(32).toString("hex")}`;
+    const wanted = { wallet: buyer.walletAddress, to: home, asset: chain.usdc, amount: "1000" };
+    const document: Orders["Withdraw"] = { ...wanted, nonce, deadline: String(validBefore) };
+    const typed = typedDataOf("Withdraw", document, chain.chainId, REQUESTED_FORM) as never;
+    const parts = by.map(async ({ account }) => ({
+      address: account.address,
+      signature: await account.signTypedData(typed),
+    }));
+    const signature = writeTeamSignature(await Promise.all(parts));
+    await database.pool.query(
+      `INSERT INTO withdrawal_orders (agent_id, nonce, payment_id, to_address, amount, deadline, signature)
+       VALUES ($1, $2, 'pay_x', $3, 1000, $4, $5)`,
+      [
+        buyer.id,
+        nonce,
+        home.toLowerCase(),
+        document.deadline,
+        Buffer.from(signature.slice(2), "hex"),
+      ],
+    );
+    const transfer = authorization({ from: buyer.walletAddress, to: home, nonce, validBefore });
+    return vault.signAuthorization(buyer.id, transfer, { kind: "withdrawal", orderNonce: nonce });
+  };
+  const refused = { name: "CustodyError" };
+  await t.rejects(withdraw(ada), refused, "one of two");
+  await t.rejects(withdraw(ada, thief), refused, "with a stranger");
+  t.match(await withdraw(ada, bob), /^0x/, "two of three");
+  const members = [entry(ada, "Ada", "admin"), entry(cleo, "Cleo", "admin")];
+  const list = { name: "Acme", threshold: 2, approvalAbove: "1", members };
+  const change = await order(ada, "PUT", "/api/team/members", list);
+  t.equal((await carryOut(ada, await sign(cleo, change.body.id))).status, 200);
+  await t.rejects(withdraw(ada, bob), refused, "the same process has seen Bob as an admin");
+  t.match(await withdraw(ada, cleo), /^0x/);
+  t.match(
+    await vault.signAuthorization(
+      buyer.id,
+      authorization({ from: buyer.walletAddress }),
+      BY_POLICY,
+    ),
+    /^0x/,
+    "the policy that Bob signed stays in force",
+  );
 });
 
 t.test(

@@ -1,5 +1,5 @@
-// Goal: a process that dies anywhere in a sign-up, a change of the passkeys or of the payout address leaves all of it or
-// nothing: its person signs in or starts again, and can withdraw.
+// Goal: a process that dies anywhere in a sign-up, a change of the passkeys or of the payout address, or in a team's order leaves
+// all of it or nothing: its person signs in or starts again, and can withdraw; a team sends the same order again.
 import { AsyncLocalStorage } from "node:async_hooks";
 import type { PoolClient } from "pg";
 import t, { type Test } from "tap";
@@ -8,7 +8,10 @@ import type { Pool } from "../../server/infra/db/pool.ts";
 import { testApp } from "../helpers/app.ts";
 import { callApi } from "../helpers/call.ts";
 import { gateAt } from "../helpers/gate.ts";
-import { createAgent, signOrder, type SignedInOwner } from "../helpers/owner.ts";
+import { isFullTier } from "../helpers/tier.ts";
+import { createAgent, signIn, signOrder, type SignedInOwner } from "../helpers/owner.ts";
+import { entry, makeTeam, teamCalls, type Answer } from "../helpers/team.ts";
+import { assertAuditsHold } from "./audit.helper.ts";
 import { startReplica } from "../spending/replica.helper.ts";
 import {
   passkeyOptions,
@@ -226,7 +229,7 @@ t.test("a payout address, while there is money", async (t) => {
 async function killedAt(
   t: Test,
   table: string,
-  [method, path, body]: ["POST" | "PUT", string, object],
+  [method, path, body]: [string, string, object],
   headers: Record<string, string> = { "content-type": "application/json" },
 ): Promise<void> {
   const doomed = await startReplica(t, service, { PUBLIC_URL: config.publicUrl });
@@ -271,4 +274,72 @@ t.test("a process that is killed", async (t) => {
     t.equal((await callApi(app, owner, "PUT", url, body)).statusCode, 200, "the same order");
     t.match((await callApi(app, owner, "GET", url)).json(), { address: order.payout });
   });
+});
+
+t.test("a process that is killed in an order of a team", async (t) => {
+  const { send, order, sign, signatureOf, carryOut, together } = teamCalls(app);
+  const [ada, bob, cleo] = [await signIn(service), await signIn(service), await signIn(service)];
+  const people = [
+    [ada, "admin"],
+    [bob, "admin"],
+  ] as const;
+  const team = await makeTeam(service, people as never, { threshold: 2 });
+  const made = await together([ada, bob], "POST", "/api/agents", {
+    name: "Buyer",
+    dailyLimit: "5",
+  });
+  const { id } = made.body.agent;
+  const url = `/api/agents/${id}`;
+  const stateNow = async (): Promise<string> => {
+    const { rows } = await database.pool.query<{ state: string }>(
+      `SELECT concat_ws(' ', (SELECT daily_limit / 1000000 FROM agents WHERE id = $1),
+                (SELECT count(*) FROM owner_orders p WHERE p.owner_id = o.id AND p.used_at IS NOT NULL),
+                (SELECT count(*) FROM team_members m WHERE m.team_id = o.id),
+                (SELECT count(*) FROM waiting_orders w WHERE w.team_id = o.id AND w.end_reason IS NULL),
+                (SELECT count(*) FROM audit_log l WHERE l.owner_id = o.id)) AS state
+         FROM owners o WHERE o.address = $2`,
+      [id, team.toLowerCase()],
+    );
+    return rows[0]?.state ?? "";
+  };
+  const killedIn = async (table: string, { body: { request } }: Answer): Promise<void> => {
+    const before = await stateNow();
+    const { method, path, body } = request;
+    await killedAt(t, table, [method, path, body], ada.headers);
+    t.equal(await stateNow(), before, `${table}: nothing of it happened`);
+  };
+
+  const waiting = await order(ada, "PATCH", url, { dailyLimit: "6" });
+  const orderUrl = `/api/waiting-orders/${waiting.body.id}`;
+  if (isFullTier) {
+    const signature = await signatureOf(bob, waiting.body.id);
+    await killedAt(t, "waiting_orders", ["POST", `${orderUrl}/sign`, { signature }], bob.headers);
+    const { body } = await send(bob, "GET", orderUrl);
+    t.equal(body.collected.length, 1, "killed at the last signature: only Ada has signed");
+  }
+  const complete = await sign(bob, waiting.body.id);
+  t.equal(complete.body.isComplete, true, "the same signature again");
+  if (isFullTier) await killedIn("agent_wallets", complete);
+  t.equal((await carryOut(ada, complete)).status, 200);
+  t.equal((await carryOut(bob, complete)).body.code, "order_used", "once");
+
+  const list = {
+    name: "Acme",
+    threshold: 2,
+    approvalAbove: "1",
+    members: [
+      entry(ada, "Ada", "admin"),
+      entry(bob, "Bob", "admin"),
+      entry(cleo, "Cleo", "viewer"),
+    ],
+  };
+  const change = await sign(bob, (await order(ada, "PUT", "/api/team/members", list)).body.id);
+  // What else waits would end with it, and does not.
+  const other = await order(bob, "PATCH", url, { dailyLimit: "7" });
+  await killedIn("team_members", change);
+  t.equal((await send(bob, "GET", `/api/waiting-orders/${other.body.id}`)).status, 200);
+  t.equal((await carryOut(ada, change)).status, 200, "the same order");
+  t.equal((await carryOut(bob, change)).body.code, "order_used", "once");
+  t.match(await stateNow(), /^6\.?0* 5 3 0 /, "two lists, two rules and the agent's key");
+  await assertAuditsHold(t, app.prisma);
 });

@@ -4,6 +4,7 @@ import t from "tap";
 import { getAddress, type Address, type Hex } from "viem";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { orderDigest, REQUESTED_FORM, typedDataOf } from "../../server/core/orders.ts";
+import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
 import { callApi, spendAs } from "../helpers/call.ts";
 import { testApp } from "../helpers/app.ts";
 import {
@@ -14,6 +15,7 @@ import {
   type NewTestAgent,
   type SignedInOwner,
 } from "../helpers/owner.ts";
+import { makeTeam, teamCalls } from "../helpers/team.ts";
 import { until } from "../helpers/until.ts";
 import { startReplica } from "../spending/replica.helper.ts";
 import { assertAuditsHold } from "./audit.helper.ts";
@@ -397,3 +399,58 @@ t.test("killed during a move: nothing has moved, and a repeat moves everything",
   t.same(await statuses(await signIn(ctx, wallet)), ["paused", "paused", "paused"]);
   await assertAuditsHold(t, app.prisma);
 });
+
+t.test(
+  "a team's agents move to its recovery wallet as its admins and that wallet sign",
+  async (t) => {
+    const { order, sign, carryOut, together } = teamCalls(app);
+    const [ada, bob, cleo] = [await signIn(ctx), await signIn(ctx), await signIn(ctx)];
+    const members = [
+      [ada, "admin"],
+      [bob, "admin"],
+      [cleo, "approver"],
+    ] as const;
+    const team = await makeTeam(ctx, members as never, { threshold: 2 });
+    const made = await together([ada, bob], "POST", "/api/agents", {
+      name: "Buyer",
+      dailyLimit: "5",
+    });
+    t.equal(made.status, 201, JSON.stringify(made.body));
+    const wallet = privateKeyToAccount(generatePrivateKey());
+    t.equal((await order(ada, "POST", MOVE, {})).body.code, "conflict", "none is named");
+    const named = await order(ada, "PUT", SECOND, { address: wallet.address }, wallet);
+    t.equal((await carryOut(ada, await sign(bob, named.body.id))).status, 200);
+
+    t.equal((await order(cleo, "POST", MOVE, {}, wallet)).body.code, "invalid_signature");
+    t.equal((await order(ada, "POST", MOVE, {}, bob.account)).body.code, "invalid_signature");
+    const waiting = await order(ada, "POST", MOVE, {}, wallet);
+    t.equal(waiting.status, 202, JSON.stringify(waiting.body));
+    t.equal(
+      (await call(ada, "GET", "/api/agents")).json<{ items: [] }>().items.length,
+      1,
+      "not yet",
+    );
+    const last = await sign(bob, waiting.body.id);
+    const moved = await carryOut(bob, last);
+    t.match(moved.body, { success: true, owner: wallet.address, agents: 1 });
+    t.equal((await carryOut(ada, last)).body.code, "order_used");
+    t.same((await call(ada, "GET", "/api/agents")).json<{ items: [] }>().items, []);
+    const now = await signIn(ctx, wallet);
+    const url = `/api/agents/${made.body.agent.id}`;
+    const resumed = await asOwner(app, now, { method: "PATCH", url, body: { status: "active" } });
+    t.equal(resumed.statusCode, 200, resumed.body);
+    t.match(await verdictOf(team), /^true /);
+    t.match(
+      await verdictOf(wallet.address),
+      /^true .*not recomputed/,
+      "its members are not in there",
+    );
+  },
+);
+
+/** Whether this owner's audit holds, and what the check says first. */
+async function verdictOf(owner: string): Promise<string> {
+  const said: string[] = [];
+  const holds = await verifyDatabase(app.prisma, { owner, noted: [] }, (line) => said.push(line));
+  return `${holds} ${said[0]}`;
+}

@@ -1,7 +1,11 @@
 // Goal: a team of people needs as many of them as it says for what loosens rules and moves money: over HTTP, with wallets and a
 // passkey; a removed member, a wrong role, a race at the threshold and edited rows gain nothing.
+import { randomBytes } from "node:crypto";
 import t from "tap";
+import { toHex } from "viem";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { orderDigest, REQUESTED_FORM, typedDataOf, type Orders } from "../../server/core/orders.ts";
+import { writeTeamSignature } from "../../server/core/teams.ts";
 import { vaultHere } from "../../server/plugins/custody/wiring.ts";
 import { verifyDatabase } from "../../server/plugins/audit/verify-cli.ts";
 import { testApp } from "../helpers/app.ts";
@@ -184,12 +188,168 @@ t.test(
   },
 );
 
-t.test("the audit proves who signed", async (t) => {
+/** Whether the team's audit holds, and what the check says first. */
+async function audit(): Promise<string> {
   const said: string[] = [];
-  t.ok(
-    await verifyDatabase(app.prisma, { owner: team, noted: [] }, (line) => said.push(line)),
-    said.join(),
+  const isWhole = await verifyDatabase(app.prisma, { owner: team, noted: [] }, (line) =>
+    said.push(line),
   );
+  return `${isWhole} ${said[0]}`;
+}
+
+/** As an intruder with the rights of the database's owner, for whom no trigger runs. */
+async function edit(sql: string, values: unknown[] = []): Promise<void> {
+  const client = await database.pool.connect();
+  await client.query("BEGIN; SET LOCAL session_replication_role = replica");
+  await client.query(sql, values);
+  await client.query("COMMIT");
+  client.release();
+}
+
+/** Writes an order of the team with the signatures of these people, as if the service had accepted it. */
+async function plant<K extends "Members" | "PayoutAddress">(
+  kind: K,
+  order: Orders[K],
+  by: SignedInOwner[],
+  after = "clock_timestamp()",
+): Promise<() => Promise<void>> {
+  const typedData = typedDataOf(kind, order, chain.chainId, REQUESTED_FORM) as never;
+  const parts = by.map(async ({ account }) => ({
+    address: account.address,
+    signature: await account.signTypedData(typedData),
+  }));
+  const signature = writeTeamSignature(await Promise.all(parts));
+  await edit(
+    `INSERT INTO owner_orders (nonce, kind, owner_id, agent_id, chain_id, document, digest, deadline, signature, used_at)
+     SELECT $1, $2, o.id, '', $3, $4, $5, $6, $7, ${after} FROM owners o WHERE o.address = $8`,
+    [
+      order.nonce,
+      kind,
+      chain.chainId,
+      JSON.stringify(order),
+      orderDigest(kind, order, chain.chainId, REQUESTED_FORM),
+      order.deadline,
+      Buffer.from(signature.slice(2), "hex"),
+      team.toLowerCase(),
+    ],
+  );
+  return () => edit("DELETE FROM owner_orders WHERE nonce = $1", [order.nonce]);
+}
+const newestOf = async <K extends "Members" | "PayoutAddress">(kind: K): Promise<Orders[K]> => {
+  const { rows } = await database.pool.query<{ document: Orders[K] }>(
+    `SELECT o.document FROM owner_orders o JOIN owners w ON w.id = o.owner_id
+      WHERE o.kind = $1 AND w.address = $2 ORDER BY o.used_at DESC LIMIT 1`,
+    [kind, team.toLowerCase()],
+  );
+  if (!rows[0]) throw new Error(`no ${kind}`);
+  return rows[0].document;
+};
+const newNonce = () => toHex(randomBytes(32));
+
+/** A withdrawal that Ada signs, who is enough by now, through the whole service. */
+async function withdraw() {
+  const url = `/api/agents/${agent.id}/withdrawals`;
+  const prepared = await send(ada, "POST", `${url}/prepare`, { amount: "0.5" });
+  const done = await send(ada, "POST", url, await signOrder(ada.account, prepared.body));
+  return { to: prepared.body.order?.["to"], status: done.status, code: done.body.code };
+}
+
+t.test("rows of lists that an intruder wrote make nobody a member, and are found", async (t) => {
+  const elsewhere = vaultHere(app, { trustsCaller: false });
+  const pay = (vault: typeof elsewhere) =>
+    vault.signAuthorization(
+      agent.id,
+      {
+        chainId: chain.chainId,
+        asset: chain.usdc,
+        from: agent.walletAddress,
+        to: address(dan),
+        value: 1n,
+        validAfter: 0n,
+        validBefore: BigInt(Math.floor(Date.now() / 1000)) + 60n,
+        nonce: newNonce(),
+      },
+      { kind: "policy" },
+    );
+  t.match(await pay(elsewhere), /^0x/);
+  t.match(await audit(), /^true /);
+  t.match(await withdraw(), { status: 200 });
+  const raise = { dailyLimit: "60" };
+  const nothingIsSigned = async (what: string) => {
+    const fresh = vaultHere(app, { trustsCaller: false });
+    await t.rejects(pay(fresh), { name: "CustodyError" }, `${what}: custody signs nothing`);
+    t.match(await withdraw(), { status: 401, code: "invalid_signature" }, what);
+    t.equal((await send(ada, "GET", "/api/team")).body.code, "policy_not_signed", what);
+    const raised = await order(ada, "PATCH", `/api/agents/${agent.id}`, raise);
+    t.equal(raised.body.code, "invalid_signature", what);
+  };
+
+  // Both were enough for the list before, so this one follows it as well as the one in force.
+  const third = await newestOf("Members");
+  const second = { ...third, name: "Ours", nonce: newNonce() };
+  const LATER = "clock_timestamp()";
+  const EARLIER =
+    "(SELECT max(used_at) FROM owner_orders WHERE kind = 'Members') - interval '1 microsecond'";
+  for (const [place, after] of [
+    ["after it", LATER],
+    ["before it", EARLIER],
+  ] as const) {
+    const drop = await plant("Members", second, [ada, bob], after);
+    await nothingIsSigned(`another list of this version, ${place}`);
+    t.match(await audit(), /^false FAILED .* is missing: the order Members 0x/, place);
+    await drop();
+  }
+
+  await edit(
+    "CREATE TABLE kept_list AS SELECT * FROM owner_orders WHERE nonce = $1".replace(
+      "$1",
+      `'${third.nonce}'`,
+    ),
+  );
+  await edit("DELETE FROM owner_orders WHERE nonce = $1", [third.nonce]);
+  // A process that has just started cannot know of the newer list; one that has seen it refuses.
+  t.match(await withdraw(), { status: 401, code: "invalid_signature" }, "an older list");
+  t.equal((await send(ada, "GET", "/api/team")).body.code, "policy_not_signed");
+  t.match(await audit(), /^false FAILED .* its order is missing/);
+  await edit("INSERT INTO owner_orders SELECT * FROM kept_list");
+  await edit("DROP TABLE kept_list");
+  t.match(await audit(), /^true /);
+  t.match(await withdraw(), { status: 200 }, "with the right rows, as before");
+});
+
+t.test("the audit proves who signed", async (t) => {
+  t.match(await audit(), /^true /);
+});
+
+t.test("a row of a payout address moves no money there, and is found", async (t) => {
+  const payout = await newestOf("PayoutAddress");
+  const thief = privateKeyToAccount(generatePrivateKey()).address;
+  // In force at once, by its signed time.
+  const forged = { ...payout, version: "2", payout: thief, deadline: "1700000000" };
+  const forgers = [
+    ["nobody", []],
+    ["an approver", [cleo]],
+    ["a viewer", [dan]],
+    ["a former admin, who alone was never enough", [bob]],
+  ] as const;
+  for (const [who, by] of forgers) {
+    const drop = await plant("PayoutAddress", { ...forged, nonce: newNonce() }, [...by]);
+    t.match(await audit(), /^false FAILED .* is missing: the order PayoutAddress 0x/, who);
+    await drop();
+  }
+  for (const [who, by] of forgers) {
+    const drop = await plant("PayoutAddress", { ...forged, nonce: newNonce() }, [...by]);
+    // The service shows what is stored, and an admin signs it; custody does not.
+    t.match(await withdraw(), { to: thief, status: 503, code: "policy_not_signed" }, who);
+    await drop();
+  }
+  t.match(await audit(), /only the owner's wallet can withdraw to another address/);
+  t.equal(await chain.usdcOf(thief), 0n);
+  t.match(await withdraw(), { to: payout.payout, status: 200 });
+  const { rows } = await database.pool.query(
+    "SELECT 1 FROM payments WHERE status IN ('reserved', 'submitted')",
+  );
+  t.same(rows, [], "nothing stays reserved");
   await enter(ada, null);
   t.equal((await send(ada, "GET", "/api/agents")).body.items.length, 0, "leaving moves no agent");
 });

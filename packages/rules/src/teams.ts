@@ -154,10 +154,15 @@ const MAGIC = "7465616d31";
 const PREFIX = `0x${MAGIC}`;
 const ADDRESS_DIGITS = 40;
 const LENGTH_DIGITS = 4;
-const MAX_LENGTH = 0xffff;
+/** A passkey's has about 400 bytes. With longer ones, those of all members would not fit into one request. */
+const MAX_OWN_BYTES = 1_024;
 
 export const isTeamSignature = (signature: string): boolean =>
   signature.slice(0, PREFIX.length).toLowerCase() === PREFIX;
+
+/** Whether it has the size of one member's own signature. */
+export const isOwnSignature = (signature: string): boolean =>
+  signature.length > 2 && signature.length <= 2 + 2 * MAX_OWN_BYTES;
 
 /** One signature of each member counts: the first. */
 export function writeTeamSignature(signatures: readonly MemberSignature[]): string {
@@ -165,7 +170,7 @@ export function writeTeamSignature(signatures: readonly MemberSignature[]): stri
   for (const { address, signature } of signatures) {
     const digits = signature.slice(2).toLowerCase();
     if (!/^(?:[0-9a-f]{2})+$/.test(digits)) throw new Error("a signature has whole bytes");
-    if (digits.length / 2 > MAX_LENGTH) throw new Error("a signature is too long");
+    if (!isOwnSignature(signature)) throw new Error("a signature is too long");
     const key = address.slice(2).toLowerCase();
     if (!byAddress.has(key)) byAddress.set(key, digits);
   }
@@ -194,7 +199,7 @@ export function readTeamSignature(signature: string): MemberSignature[] | undefi
     const end = from + length * 2;
     const last = found.at(-1);
     // Without digits the length is no number.
-    const isRight = length > 0 && end <= digits.length;
+    const isRight = length > 0 && length <= MAX_OWN_BYTES && end <= digits.length;
     if (!isRight || (last && last.address >= address)) return undefined;
     found.push({ address, signature: `0x${digits.slice(from, end)}` });
     at = end;

@@ -126,7 +126,8 @@ const OTHER = "differs from its signed order";
 const UNFOUNDED = "does not follow from the rules in force before it";
 
 export class Authority {
-  readonly #used = new Set<string>();
+  /** The digests of what was signed. */
+  readonly used = new Set<string>();
   readonly #agents = new Map<string, AgentFacts>();
   readonly #withdrawals = new Map<string, Facts>();
   readonly #budgets = new BudgetFacts();
@@ -165,8 +166,8 @@ export class Authority {
   }
 
   #signedFault(body: EntryBody, signed: Signed): string | undefined {
-    if (this.#used.has(signed.digest)) return "has a signature that was used before";
-    this.#used.add(signed.digest);
+    if (this.used.has(signed.digest)) return "has a signature that was used before";
+    this.used.add(signed.digest);
     if (signed.kind === "message") return signInFault(body, signed);
     const { order, kind, chainId } = signed;
     const after = body.after ?? {};

@@ -214,6 +214,19 @@ async function ordersOf(
   );
 }
 
+const NAMING: OrderKind[] = ["Members", "Passkeys", "PayoutAddress", "SecondWallet"];
+
+/** The stored orders that name who signs for an owner, and where its money goes. */
+export const namingOrders = (
+  db: Db,
+  ownerId: string,
+): Promise<{ kind: string; digest: string }[]> =>
+  db.ownerOrder.findMany({
+    where: { ownerId, kind: { in: NAMING }, usedAt: { not: null } },
+    orderBy: { usedAt: "asc" },
+    select: { kind: true, digest: true },
+  });
+
 export async function readHead(db: Db, ownerId: string): Promise<ChainHead> {
   const head = await db.auditHead.findUnique({ where: { ownerId } });
   return head ? { seq: Number(head.seq), hash: hex(head.hash) } : { seq: 0, hash: NO_HASH };

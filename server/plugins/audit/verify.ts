@@ -49,7 +49,15 @@ export interface ChainHead {
 }
 
 export type Verdict =
-  | { ok: true; head: ChainHead; signatures: number; byContract: number; ownerId: string | null }
+  | {
+      ok: true;
+      head: ChainHead;
+      signatures: number;
+      byContract: number;
+      ownerId: string | null;
+      /** The digests of everything that was signed. */
+      signed: ReadonlySet<string>;
+    }
   | { ok: false; seq: number; why: string };
 
 /**
@@ -87,7 +95,8 @@ export async function verifyChain(
       return otherHash(row.seq);
   }
   const { signatures, byContract } = counted;
-  return cutFault(head, noted) ?? { ok: true, head, signatures, byContract, ownerId };
+  const { used: signed } = authority;
+  return cutFault(head, noted) ?? { ok: true, head, signatures, byContract, ownerId, signed };
 }
 
 /**
@@ -106,7 +115,8 @@ export async function verifyOperators(
     const other = noted.find(({ seq, hash }) => seq === row.seq && hash !== row.hash);
     if (other) return otherHash(row.seq);
   }
-  return cutFault(head, noted) ?? { ok: true, head, signatures: 0, byContract: 0, ownerId: null };
+  const nothing = { signatures: 0, byContract: 0, ownerId: null, signed: new Set<string>() };
+  return cutFault(head, noted) ?? { ok: true, head, ...nothing };
 }
 
 function columnsFault({ seq, body, columns }: ChainRow): string | undefined {
@@ -209,17 +219,25 @@ async function signersFault(
   const parties = signed.kind === "MoveOwner" ? [signed.order.from, signed.order.to] : [];
   if (parties.some((party) => !signers.some(({ signer }) => signer === party.toLowerCase())))
     return "both wallets must sign it";
-  for (const { signer, chainId, signature } of signers) {
+  for (const by of signers) {
+    const { signer, chainId, signature } = by;
     counted.signatures += 1;
+    const isOwn = is({ address: owner, chainId: ownerChainId })(by);
     if (chainId === TEAMS_CHAIN) {
-      const fault = await teamFault(signed, signature, authority, counted);
+      const fault = isOwn
+        ? await teamFault(signed, signature, authority, counted)
+        : await partsFault(signed, signature, counted);
       if (fault !== undefined) return fault;
+      // Which members were enough is in the team's own record.
+      if (!isOwn) counted.byContract += 1;
       continue;
     }
     if (isPasskeySignature(signature)) {
-      const by = passkeyThatSigned({ hash: signed.digest as Hex, signature });
-      if (!by || !isListed(by.key, signer, authority.passkeys))
-        return `its signature is not by a passkey of ${signer}`;
+      const key = passkeyThatSigned({ hash: signed.digest as Hex, signature })?.key;
+      if (key && isListed(key, signer, isOwn ? authority.passkeys : undefined)) continue;
+      if (!key || isOwn) return `its signature is not by a passkey of ${signer}`;
+      // A passkey after the first is listed in the other owner's record.
+      counted.byContract += 1;
       continue;
     }
     // Only its chain can tell what a contract accepts, and only at that moment; the service called it at the time of
@@ -236,29 +254,42 @@ async function teamFault(
   signed: Signed,
   signature: string,
   { members: list }: Authority,
-  counted: { signatures: number; byContract: number },
+  counted: { byContract: number },
 ): Promise<string | undefined> {
   const purpose: Purpose =
     signed.kind === "message" ? { kind: "rules" } : purposeOf(signed.kind, signed.order as never);
-  const parts = readTeamSignature(signature);
-  if (!parts) return "its signature is not one of a team";
-  const allowed = new Map(signersFor(list, purpose).map((member) => [member.address, member]));
-  for (const { address, signature: own } of parts) {
-    const member = allowed.get(address);
-    if (!member) return `it is signed by ${address}, whose role does not allow it`;
-    const hash = signed.digest as Hex;
-    if (isPasskeySignature(own)) {
-      const by = passkeyThatSigned({ hash, signature: own });
-      if (!by) return `its signature is not by ${address}`;
-      // Other passkeys than the first are listed in the member's own audit.
-      if (addressOfPasskey(by.key) !== address) counted.byContract += 1;
-    } else if (member.chainId !== 0 || (await recovered(hash, own)) !== address)
-      return `its signature is not by ${address}`;
-  }
+  const parts = readTeamSignature(signature) ?? [];
+  const allowed = new Set(signersFor(list, purpose).map(({ address }) => address));
+  const other = parts.find(({ address }) => !allowed.has(address));
+  if (other) return `it is signed by ${other.address}, whose role does not allow it`;
+  const fault = await partsFault(signed, signature, counted);
+  if (fault !== undefined) return fault;
   const progress = progressOf(list, purpose, new Set(parts.map(({ address }) => address)));
   return progress.isEnough
     ? undefined
     : `${progress.collected.length} members signed it, and it needs ${progress.needed}`;
+}
+
+/** Whether each part of a team's signature is by the account that it names. */
+async function partsFault(
+  signed: Signed,
+  signature: string,
+  counted: { byContract: number },
+): Promise<string | undefined> {
+  const parts = readTeamSignature(signature);
+  if (!parts) return "its signature is not one of a team";
+  const hash = signed.digest as Hex;
+  for (const { address, signature: own } of parts) {
+    if (!isPasskeySignature(own)) {
+      if ((await recovered(hash, own)) !== address) return `its signature is not by ${address}`;
+      continue;
+    }
+    const by = passkeyThatSigned({ hash, signature: own });
+    if (!by) return `its signature is not by ${address}`;
+    // Other passkeys than the first are listed in the member's own audit.
+    if (addressOfPasskey(by.key) !== address) counted.byContract += 1;
+  }
+  return undefined;
 }
 
 /** Before the first list, the owner's address is that of its only passkey. */

@@ -4,6 +4,7 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyRequest } from "fastify";
 import { getAddress } from "viem";
 import { isClosed } from "../../core/merchant-settings.ts";
+import { hasNoWallet, TEAMS_CHAIN } from "../../core/teams.ts";
 import { readPage, toPage } from "../../core/paging.ts";
 import { ApiError } from "../../errors.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
@@ -70,8 +71,18 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
 const tags = ["merchants"];
 const DEFAULT_DAYS = 30;
 
+/** The address of such an account is a name: nobody has a key for it, so what is paid to it is lost. */
+async function assertHasWallet({ owner }: Pick<FastifyRequest, "owner">): Promise<void> {
+  if (!hasNoWallet(owner.chainId)) return;
+  const who = owner.chainId === TEAMS_CHAIN ? "A team" : "An account with passkeys";
+  throw new ApiError("conflict", {
+    detail: `${who} has no wallet that can be paid or can refund. Never use its address as payTo: the money would be lost. Sign in with the wallet that is paid.`,
+  });
+}
+
 const reading: FastifyPluginAsyncTypebox = async (app) => {
-  const config = { auth: "owner" } as const;
+  const config = { auth: "owner", errors: ["conflict"] } as const;
+  app.addHook("preHandler", assertHasWallet);
 
   app.get(
     "/api/merchant",
@@ -134,7 +145,7 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
   app.get(
     "/api/merchant/settlements",
     {
-      config: { ...config, errors: ["invalid_address", "invalid_amount"] },
+      config: { ...config, errors: ["conflict", "invalid_address", "invalid_amount"] },
       schema: {
         tags,
         operationId: "listMerchantSettlements",
@@ -152,7 +163,7 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
   app.get(
     "/api/merchant/settlements.csv",
     {
-      config: { ...config, errors: ["invalid_address", "invalid_amount"] },
+      config: { ...config, errors: ["conflict", "invalid_address", "invalid_amount"] },
       schema: {
         tags,
         operationId: "exportMerchantSettlements",
@@ -200,6 +211,7 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
 };
 
 const refunding: FastifyPluginAsyncTypebox = async (app) => {
+  app.addHook("preHandler", assertHasWallet);
   app.post(
     "/api/merchant/settlements/:id/refund",
     {
@@ -207,6 +219,7 @@ const refunding: FastifyPluginAsyncTypebox = async (app) => {
         auth: "owner",
         limit: "settle",
         errors: [
+          "conflict",
           "not_refundable",
           "settlement_not_final",
           "refund_changed",
@@ -274,6 +287,7 @@ const keys: FastifyPluginAsyncTypebox = async (app) => {
     "/api/merchant/keys",
     {
       config: { auth: "owner", errors: ["conflict"] },
+      preHandler: assertHasWallet,
       schema: {
         tags,
         operationId: "createMerchantKey",

@@ -16,7 +16,12 @@ import {
 import { LastKnown } from "../../core/shared-answers.ts";
 import { isSignedByOwner } from "../../infra/chain/account-signature.ts";
 import type { Chains } from "../../infra/chain/index.ts";
-import { isTeamSignature, TEAMS_CHAIN, writeTeamSignature } from "../../core/teams.ts";
+import {
+  isOwnSignature,
+  isTeamSignature,
+  TEAMS_CHAIN,
+  writeTeamSignature,
+} from "../../core/teams.ts";
 import { TeamSignatures } from "./team-signatures.ts";
 import type { Checked, Identity, ListsOf, Signed, StoredOrder, Time, Verdict } from "./types.ts";
 
@@ -41,6 +46,8 @@ interface Passkeys {
 }
 
 const REMEMBERED = 10_000;
+/** Of one owner who is no team. It is stored, and a contract's may be any bytes. */
+const MAX_SIGNATURE_BYTES = 8_192;
 
 export class OwnerSignatures {
   readonly #deps: OwnerSignaturesDeps;
@@ -59,6 +66,7 @@ export class OwnerSignatures {
   async isSigned(owner: Identity, signed: Signed, time: Time = "now"): Promise<Verdict> {
     if (owner.chainId === TEAMS_CHAIN) return this.teams.isSigned(owner, signed, time);
     if (isTeamSignature(signed.signature)) return "invalid";
+    if (signed.signature.length > 2 + 2 * MAX_SIGNATURE_BYTES) return "invalid";
     if (!isPasskeySignature(signed.signature)) return this.#isSignedByWallet(owner, signed);
     const { places } = this.#deps;
     if (time === "now" && places === undefined) return "invalid";
@@ -77,10 +85,11 @@ export class OwnerSignatures {
     if (owner.chainId !== TEAMS_CHAIN)
       return { verdict: await this.isSigned(owner, signed), signature };
     const { member } = owner;
-    const whole =
-      member && !isTeamSignature(signature)
-        ? (writeTeamSignature([{ address: member.address, signature }]) as Hex)
-        : signature;
+    const isOwn = member && !isTeamSignature(signature);
+    if (isOwn && !isOwnSignature(signature)) return { verdict: "invalid", signature };
+    const whole = isOwn
+      ? (writeTeamSignature([{ address: member.address, signature }]) as Hex)
+      : signature;
     const list = await this.teams.listInForce(owner);
     const progress =
       list && (await this.teams.progress(list, { ...signed, signature: whole }, "now"));

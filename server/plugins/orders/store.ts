@@ -139,7 +139,9 @@ const signedLists =
       db.ownerOrder.count({ where }),
       db.ownerOrder.findMany({ where, orderBy: { usedAt: "asc" }, skip: known }),
     ]);
-    return { count: Math.max(count, known + rows.length), next: rows.map(storedOf) };
+    // A list that was added between the two reads counts. Fewer than are known means that rows were removed.
+    const isCounted = rows.length === 0 || count >= known + rows.length;
+    return { count: isCounted ? count : known + rows.length, next: rows.map(storedOf) };
   };
 export const passkeyLists = signedLists("Passkeys");
 export const memberLists = signedLists("Members");

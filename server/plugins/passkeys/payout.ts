@@ -2,7 +2,8 @@
 import { getAddress, zeroAddress, type Address } from "viem";
 import type { Static } from "typebox";
 import type { PayoutAddressOrder } from "../../core/orders.ts";
-import { hasNoWallet } from "../../core/teams.ts";
+import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
+import { hasNoWallet, TEAMS_CHAIN } from "../../core/teams.ts";
 import { payoutAt, type Payout } from "../../core/payout.ts";
 import { ApiError } from "../../errors.ts";
 import { databaseNow, type Db } from "../../infra/db/prisma.ts";
@@ -24,7 +25,9 @@ export async function namePayout(
   const { owner, orders, chainId } = call;
   assertHasPayout(owner);
   const payout = readAddress(address, "body.address");
-  if (payout === zeroAddress || payout === owner.address || call.assets.includes(payout))
+  const isNoWallet =
+    payout === zeroAddress || payout === owner.address || call.assets.includes(payout);
+  if (isNoWallet || (await isAccountWithoutWallet(call.prisma, payout)))
     throw refuseField(
       "invalid_address",
       "body.address",
@@ -42,6 +45,12 @@ export async function namePayout(
     }),
   );
 }
+
+/** The address of a team, or of an account with passkeys: people see it beside names, and it is no wallet. */
+const isAccountWithoutWallet = async (db: Db, address: Address): Promise<boolean> =>
+  (await db.owner.count({
+    where: { address, chainId: { in: [BigInt(PASSKEYS_CHAIN), BigInt(TEAMS_CHAIN)] } },
+  })) > 0;
 
 const payoutDraft = (
   { owner, chainId }: OwnerCall,

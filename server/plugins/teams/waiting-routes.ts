@@ -2,7 +2,7 @@
 import type { FastifyRequest } from "fastify";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { getAddress, type Address, type Hex } from "viem";
-import { TEAMS_CHAIN, type MemberList } from "../../core/teams.ts";
+import { isOwnSignature, TEAMS_CHAIN, type MemberList } from "../../core/teams.ts";
 import { ApiError } from "../../errors.ts";
 import { readPage, toPage } from "../../core/paging.ts";
 import { IdParams, PageQuery } from "../../schemas/common.ts";
@@ -175,7 +175,8 @@ const waitingRoutes: FastifyPluginAsyncTypebox = async (app) => {
     const hash = digestOf(row);
     const verdict = await app.ownerSignatures.isSigned(person, { hash, signature });
     if (verdict === "unavailable") throw new ApiError("chain_unavailable");
-    if (verdict === "invalid") throw orderNotSigned("You did not sign this order.");
+    if (verdict === "invalid" || !isOwnSignature(signature))
+      throw orderNotSigned("You did not sign this order.");
     const added = await app.prisma.$transaction(async (tx) => {
       const { ownerId: id, address } = person;
       await assertCountsOn(tx, { id }, { digest: hash, signature, isAgain: true });

@@ -29,7 +29,7 @@ export default function MerchantScreen(): ReactNode {
   const network = info?.networks[0];
   const [chosen, setDays] = useParameter("days");
   const days = SPANS.find((span) => span === chosen) ?? "30";
-  const query = useQuery(merchantQuery(days));
+  const query = useQuery({ ...merchantQuery(days), enabled: hasWallet(session) });
   const { data: merchant, error } = query;
   if (!hasWallet(session))
     return (
