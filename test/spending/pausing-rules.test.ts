@@ -258,11 +258,11 @@ const move = (paymentId: string | null, created: string, updated = created) =>
 t.test("what counts as a failure, and until when", async (t) => {
   const agent = await seedAgent(pool, { dailyLimit: 1_000_000n });
   const failures = async (resumedAt: string | null = null) => {
-    const { rows } = await pool.query<{ count: string }>(
+    const { rows } = await pool.query<{ count: string | null }>(
       "SELECT purser_failures($1, $2, $2::timestamptz - $3::interval)::text AS count",
       [agent.agentId, AT, resumedAt],
     );
-    return Number(rows[0]?.count);
+    return Number(rows[0]?.count ?? "none");
   };
   const refused = await fail(agent);
   await move(refused.paymentId, "119 minutes", "60 minutes");
