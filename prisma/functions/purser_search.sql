@@ -1,6 +1,6 @@
 -- Listings that match a search, best first. Each of p_words is a word or a phrase, and p_related what else it may mean (a tsquery, or
 -- ''). A word counts the more, the fewer listings have it, and by where it stands. Long texts count less. What matches less than
--- three tenths as well as the best is left out. Equally good ones are ordered by proof of sales. A copy is never above its original.
+-- a quarter as well as the best is left out. Equally good ones are ordered by proof of sales. A copy is never above its original.
 -- docs/decisions/0041-search.md explains it.
 CREATE FUNCTION purser_search(
   p_words TEXT[], p_related TEXT[], p_created_before TIMESTAMPTZ, p_owner_id TEXT, p_status TEXT, p_category TEXT, p_network TEXT,
