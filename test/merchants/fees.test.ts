@@ -173,7 +173,7 @@ t.test(
       );
       return rows.length === 0;
     });
-    const charged = (BigInt(await chain.usdcOf(payTo)) / 1_000_000n - 1n) * FEE;
+    const charged = ((await chain.usdcOf(payTo)) / 1_000_000n - 1n) * FEE;
     t.equal(await owedBy({ database }, payTo), charged, "each is charged once");
     // Posted again: nobody is charged again.
     await Promise.all(bodies.slice(0, 4).map((body) => post(two.app, "settle", body)));
