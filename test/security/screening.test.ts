@@ -1,5 +1,6 @@
 // Goal: where addresses are screened, a listed one neither pays nor is paid, in no place and whatever the service does;
 // an owner's withdrawal always works; and no open payment gets stuck or is paid twice.
+// Own process (a hook of the whole file).
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";

@@ -288,7 +288,20 @@ t.test("what a watched row is compared with", async (t) => {
     return asked[1]?.values;
   };
   const first = [from, AUTHORIZATION.chainId, asset.toLowerCase(), nonceOf(0xab), "1000"];
-  t.same(await values({}), [...first, null, null, true, to, "0", "2000", null, null, null, null]);
+  t.same(await values({}), [
+    ...first,
+    null,
+    null,
+    true,
+    to,
+    "0",
+    "2000",
+    null,
+    null,
+    null,
+    null,
+    null,
+  ]);
   const [key, body] = [Buffer.from("01", "hex"), Buffer.from("02", "hex")];
   t.same(
     await values({

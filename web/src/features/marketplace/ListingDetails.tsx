@@ -1,4 +1,4 @@
-import { Anchor, Stack } from "@mantine/core";
+import { Stack } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 import { Address } from "../../components/Address.tsx";
@@ -24,10 +24,8 @@ export function ListingTerms({ listing }: { listing: Listing }): ReactNode {
       {listing.similarTo !== null && (
         <Note color="yellow">
           Another seller has a listing with the same texts and more payers:{" "}
-          <Anchor component={Link} to={`/marketplace/${listing.similarTo}`}>
-            show it
-          </Anchor>
-          . Check the address before you pay.
+          <Link to={`/marketplace/${listing.similarTo}`}>show it</Link>. Check the address before
+          you pay.
         </Note>
       )}
       <Section title="Terms">
