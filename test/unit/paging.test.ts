@@ -100,7 +100,7 @@ t.test("a cursor is one text for one place; any other is refused or names one", 
   fc.assert(
     fc.property(
       fc.bigInt({ min: 0n, max: 10n ** 16n - 1n }),
-      fc.stringMatching(/^[A-Za-z0-9_]{1,64}$/),
+      fc.stringMatching(/^[A-Za-z0-9_.-]{1,64}$/),
       fc.nat(),
       fc.constantFrom("", "=", "x", "\n", "A", "%"),
       (createdAtMicros, id, at, other) => {
@@ -110,7 +110,7 @@ t.test("a cursor is one text for one place; any other is refused or names one", 
         if (found?.createdAtMicros !== createdAtMicros || found.id !== id) return false;
         const index = at % cursor.length;
         const altered = decodeCursor(cursor.slice(0, index) + other + cursor.slice(index + 1));
-        return altered === undefined || /^[A-Za-z0-9_]{1,64}$/.test(altered.id);
+        return altered === undefined || /^[A-Za-z0-9_.-]{1,64}$/.test(altered.id);
       },
     ),
     { numRuns: 1_000 },
