@@ -265,8 +265,8 @@ t.test("a team: as many members as it says, and nobody who was removed", async (
     [cleo, "admin"],
   ] as const;
   await makeTeam(ctx, people as never, { threshold: 2 });
-  const home = newAddress();
-  const body = { name: "Buyer", dailyLimit: "10", allowlist: [payee] };
+  const [home, shop] = [newAddress(), newAddress()];
+  const body = { name: "Buyer", dailyLimit: "10", allowlist: [shop] };
   const { agent: buyer, apiKey } = (await together([ada, bob], "POST", "/api/agents", body)).body;
   await chain.mint(buyer.walletAddress, 10n * usdc);
   const headers = { authorization: `Bearer ${apiKey}`, "content-type": "application/json" };
@@ -274,7 +274,7 @@ t.test("a team: as many members as it says, and nobody who was removed", async (
     method: "POST",
     url: "/api/agents/spend",
     headers,
-    payload: JSON.stringify({ recipient: payee, amount: "1" }),
+    payload: JSON.stringify({ recipient: shop, amount: "1" }),
   });
   t.equal(paid.statusCode, 200, paid.body);
   const named = await together([bob, cleo], "PUT", "/api/payout", { address: home });
@@ -320,7 +320,7 @@ t.test("a team: as many members as it says, and nobody who was removed", async (
   t.match(
     await vault.signAuthorization(
       buyer.id,
-      authorization({ from: buyer.walletAddress }),
+      authorization({ from: buyer.walletAddress, to: shop }),
       BY_POLICY,
     ),
     /^0x/,
