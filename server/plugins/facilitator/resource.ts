@@ -31,14 +31,21 @@ export function resourceIn(body: unknown): Resource | undefined {
   return { ...product, description: description === "" ? null : description };
 }
 
+/** As it was written, with its query: to read, not to store. */
+export function statedUrl(body: unknown): string | undefined {
+  const { paymentPayload: payload, paymentRequirements: requirements } = record(body);
+  // Version 2 has it in the payment; version 1 in the requirements.
+  const url = record(record(payload)["resource"])["url"] ?? record(requirements)["resource"];
+  return typeof url === "string" && url.length <= MAX_READ_LENGTH ? url : undefined;
+}
+
 export function productIn(body: unknown): Product | undefined {
   const { paymentPayload: payload, paymentRequirements: requirements } = record(body);
-  // Version 2 has them in the payment; version 1 in the requirements.
-  const url = record(record(payload)["resource"])["url"] ?? record(requirements)["resource"];
+  const url = statedUrl(body);
   const { info } = record(record(record(payload)["extensions"])["bazaar"]);
   const input = record(info)["input"] ?? record(record(requirements)["outputSchema"])["input"];
   const { method } = record(input);
-  const shown = typeof url === "string" ? withoutSecrets(url) : undefined;
+  const shown = url === undefined ? undefined : withoutSecrets(url);
   if (shown === undefined) return undefined;
   const isMethod = typeof method === "string" && METHOD.test(method);
   return { url: shown, method: isMethod ? method.toUpperCase() : null };
@@ -49,7 +56,7 @@ export function productIn(body: unknown): Product | undefined {
  * ASCII, because a parsed URL escapes everything else.
  */
 function withoutSecrets(text: string): string | undefined {
-  if (text.length > MAX_READ_LENGTH || !URL.canParse(text)) return undefined;
+  if (!URL.canParse(text)) return undefined;
   const url = new URL(text);
   if (!SCHEMES.has(url.protocol) || url.host === "") return undefined;
   url.username = "";

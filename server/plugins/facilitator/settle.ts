@@ -25,7 +25,7 @@ import type { Settlement, SettlementOutcome, SettlementRow } from "../settlement
 import { outcomeOf } from "../settlement/waiters.ts";
 import type { PayeeFees } from "./payee-fees.ts";
 import type { PayerApprovals } from "./payer-approval.ts";
-import { resourceIn } from "./resource.ts";
+import { resourceIn, statedUrl } from "./resource.ts";
 import type { Outcomes } from "./stats.ts";
 import type { SettleStore } from "./store.ts";
 import type { Approved, CheckResult, PaymentChecker, PaymentResult } from "./verify.ts";
@@ -195,7 +195,7 @@ export class Settler {
     const resource = resourceIn(body);
     const { to } = authorization;
     const fee =
-      charging.fees?.paymentFor(to, resource?.url) ??
+      charging.fees?.paymentFor(to, statedUrl(body)) ??
       // The money of a deposit goes into a channel, not to the payee.
       (isBilled === true && to === payment.payTo
         ? charging.fees?.feeFor(to, payment.amountAtomic)
