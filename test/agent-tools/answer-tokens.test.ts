@@ -138,6 +138,7 @@ t.test("quotes, balances, lists and refusals are short too", async (t) => {
     "price",
     "thirdParty",
     "uses",
+    "payers",
   ]);
   t.match((await read("/api/listings")).json(), { items: [{ payTo: /^0x/, host: String }] });
 });
