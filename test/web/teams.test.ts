@@ -200,6 +200,26 @@ await step("money leaves to the payout address, with two signatures", async (t) 
   t.equal(await usdcOf(world, PAYOUT.address), 1_500_000n);
 });
 
+await step("an approver who is made a viewer looks, and presses nothing", async (t) => {
+  await open(ada, "/team");
+  await ada.getByLabel("Role of Cleo").selectOption("viewer");
+  await ada.getByRole("button", { name: "Sign and ask the others" }).click();
+  await ada.getByText("Waits for 1 more signature.").waitFor();
+  await openOrder(bob, "Change the members of Acme");
+  await bob.getByRole("button", { name: "Sign", exact: true }).click();
+  await bob.getByText("All have signed, and it is done.").waitFor();
+  await open(cleo, "/agents");
+  await cleo.getByText("Acting for Acme as viewer").waitFor();
+  t.equal(await cleo.getByRole("button", { name: "Stop everything" }).count(), 0);
+  await cleo.getByRole("link", { name: "buyer" }).click();
+  await cleo.getByRole("link", { name: "Rules" }).waitFor();
+  t.equal(await cleo.getByRole("button", { name: "Pause", exact: true }).count(), 0);
+  await look(t, cleo, "viewer");
+  await cleo.getByRole("link", { name: "Withdraw" }).click();
+  await cleo.getByText("You are viewer in this team.").waitFor();
+  t.equal(await cleo.getByRole("button", { name: "Review withdrawal" }).count(), 0);
+});
+
 await step("an order is given up, and one's own account shows nothing of the team", async (t) => {
   await open(ada, "/agents");
   await ada.getByRole("link", { name: "buyer" }).click();
