@@ -1,5 +1,5 @@
 -- Makes the fee entries of these settlements agree with the settlements: an entry exists exactly while its settlement is settled.
--- A fee is charged only for a transfer that our own transaction made; a payment of fees counts whoever sent it. The accounts change
+-- A fee is charged only for a transfer that our own transaction made; a payment of fees counts, no matter who sent it. The accounts change
 -- by what changed here, so that running it twice changes nothing. Runs in the transaction that writes the outcomes.
 CREATE FUNCTION purser_fees_follow(p_chain_id BIGINT, p_outcomes JSONB) RETURNS VOID LANGUAGE plpgsql AS $$
 BEGIN

@@ -38,7 +38,7 @@ const SECRET_PATHS = [
 /** An API key or token that was put into a path by mistake. */
 const API_KEY = /purser_(?:[a-z]{2}_)?[0-9A-Za-z]{20,}/g;
 
-/** Whoever knows a receipt's id may read it. */
+/** A receipt is read by anyone who knows its id. */
 const RECEIPT = /rcp_[0-9A-Za-z]+/g;
 
 /** Query strings are never logged: a careless client may have put secrets there. */

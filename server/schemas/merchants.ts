@@ -208,7 +208,7 @@ export const SignedMerchantReceipt = Type.Object({
 export type SignedMerchantReceipt = Static<typeof SignedMerchantReceipt>;
 export const NewMerchantReceipt = Type.Object({
   id: Id,
-  url: Text("The page for the buyer. Whoever has this link can read it"),
+  url: Text("The page for the buyer. Anyone with this link can read it"),
 });
 export type NewMerchantReceipt = Static<typeof NewMerchantReceipt>;
 

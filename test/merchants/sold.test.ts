@@ -1,5 +1,5 @@
 // Goal: a merchant sees what was sold, and nothing of other merchants; what third parties write is kept without secrets
-// and within limits; a receipt shows the ledger's state, only to whoever has its link, and no changed one passes.
+// and within limits; a receipt shows the ledger's state, only to people with its link, and no changed one passes.
 import { randomBytes } from "node:crypto";
 import t from "tap";
 import { verifyTypedData } from "viem";

@@ -16,7 +16,7 @@ const MACHINE_PATHS =
 /** The first part of the app's paths, as in web/src/app/router.tsx. The app shows any other page as "not found". */
 const APP_PATHS =
   /^\/(agents|approvals|budgets|developers|facilitator|join|marketplace|merchant|notifications|oauth\/authorize|receipts|settings|signin|spending|team|unsubscribe|validate|waiting)(\/|\?|$)/;
-/** Pages for whoever has their link, and not for search engines. */
+/** Pages for anyone with their link, and not for search engines. */
 const UNLISTED = /^\/receipts\//;
 const ONE_YEAR_SECONDS = 31_536_000;
 

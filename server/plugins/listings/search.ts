@@ -31,7 +31,7 @@ interface Found {
   began: bigint;
 }
 
-/** Null: the text has no word. */
+/** Empty if the text has no word. */
 async function findPlaces(
   db: Db,
   filter: SearchFilter,

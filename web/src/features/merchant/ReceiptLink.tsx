@@ -32,7 +32,7 @@ export function ReceiptLink({ settlement }: { settlement: MerchantSettlementDeta
           Make a receipt
         </MutationButton>
         <Text c="dimmed" size="sm">
-          A signed page for the buyer. Whoever has its link can read it.
+          A signed page for the buyer. Anyone with its link can read it.
         </Text>
       </Group>
       {make.isError && <ErrorNotice title="The receipt was not made" error={make.error} />}
