@@ -21,7 +21,7 @@ const ROOT = fileURLToPath(new URL("../../", import.meta.url));
  * policy document to RELEASED in test/unit/settings.test.ts.
  */
 export const PREVIOUS_COMMIT =
-  process.env["PREVIOUS_COMMIT"] ?? "00e6825060c56d328b257168be97891269ec9157";
+  process.env["PREVIOUS_COMMIT"] ?? "985b9178";
 
 export function isInHistory(commit: string): boolean {
   try {
