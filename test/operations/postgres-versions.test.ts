@@ -6,7 +6,6 @@ import { execFileSync, spawn } from "node:child_process";
 import { chmodSync, chownSync, existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { once } from "node:events";
-import { type AddressInfo, connect, createServer } from "node:net";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Client } from "pg";
@@ -19,6 +18,7 @@ import { testEnvironment } from "../helpers/app.ts";
 import { testChain } from "../helpers/chain.ts";
 import { emptyDatabase } from "../helpers/postgres.ts";
 import { until } from "../helpers/until.ts";
+import { claiming } from "./older-server.ts";
 import { assertLedgerIsChain, market, PAYEE } from "../x402-client/market.ts";
 
 /** Where Debian's packages install it, or where the environment says it is. */
@@ -110,34 +110,6 @@ t.test("an older server is refused before anything is applied", async (t) => {
   });
   await t.resolves(assertVersion(server("150000")));
 });
-
-/** A proxy that replaces the version number in what the server sends. */
-async function claiming(t: Test, url: string, version: string): Promise<string> {
-  const client = new Client({ connectionString: url });
-  await client.connect();
-  const { rows } = await client.query<{ server_version_num: string }>("SHOW server_version_num");
-  await client.end();
-  const own = Buffer.from(rows[0]?.server_version_num ?? "");
-  const address = new URL(url);
-  const { hostname, port } = address;
-  const proxy = createServer((inbound) => {
-    const outbound = connect(Number(port), hostname);
-    for (const socket of [inbound, outbound]) socket.on("error", () => undefined);
-    inbound.pipe(outbound);
-    outbound.on("data", (data: Buffer) => {
-      for (let at = data.indexOf(own); at !== -1; at = data.indexOf(own, at + 1))
-        data.write(version, at);
-      inbound.write(data);
-    });
-    outbound.on("close", () => inbound.destroy());
-    inbound.on("close", () => outbound.destroy());
-  }).listen(0, "127.0.0.1");
-  await once(proxy, "listening");
-  t.teardown(() => proxy.close());
-  address.hostname = "127.0.0.1";
-  address.port = String((proxy.address() as AddressInfo).port);
-  return address.href;
-}
 
 t.test("the compiled service refuses an older server and changes nothing in it", async (t) => {
   await prepare((line) => t.comment(line), [ensureServerBuild]);
