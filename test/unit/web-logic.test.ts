@@ -38,7 +38,7 @@ import {
 import { testAccount } from "../helpers/chain.ts";
 
 // A part of the app is loaded only in a browser.
-Object.defineProperty(globalThis, "navigator", { value: { onLine: true } });
+Object.defineProperty(globalThis, "navigator", { value: { onLine: true }, configurable: true });
 Object.assign(globalThis, { sessionStorage: { removeItem() {} } });
 
 const amounts = bigInt({ min: 0n, max: 10n ** 45n });

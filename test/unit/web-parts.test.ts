@@ -8,7 +8,7 @@ const kept = new Map<string, string>();
 const here = "https://purser.example/agents";
 let reloads = 0;
 // Newer versions of Node have a navigator of their own, which only a definition replaces.
-Object.defineProperty(globalThis, "navigator", { value: { onLine: true } });
+Object.defineProperty(globalThis, "navigator", { value: { onLine: true }, configurable: true });
 Object.assign(globalThis, {
   fetch: () => Promise.resolve(new Response("{}")),
   sessionStorage: {
