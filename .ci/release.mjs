@@ -69,6 +69,17 @@ export function assertLater(from, to) {
     throw new Error(`${to} is not after ${from}`);
 }
 
+/**
+ * The commit of the newest release in the history that is not this commit itself; undefined before the first one.
+ * @param {readonly { name: string, commit: string }[]} tags @param {string} head
+ */
+export function previousRelease(tags, head) {
+  const releases = tags
+    .filter(({ name, commit }) => /^v\d+\.\d+\.\d+$/.test(name) && commit !== head)
+    .toSorted((one, other) => other.name.localeCompare(one.name, "en", { numeric: true }));
+  return releases[0]?.commit;
+}
+
 /** @param {string} root */
 const commands = (root) => {
   /** @param {string} program @param {string[]} args @param {Record<string, string>} env */

@@ -362,15 +362,23 @@ export function readTexts(
     const setting = settingOf(name, part);
     if (setting === undefined || (name !== key && !setting.secret)) continue;
     texts.set(key, value);
+    if (setting.secret && PLACEHOLDER.test(value))
+      problems.push(`${key} still has the placeholder of an example: replace it`);
     if (name === key) continue;
     if (!isEmpty(environment[name] ?? ""))
       problems.push(`${name} and ${key} are both set; set only one of them`);
     const content = contentOf(value);
-    if (typeof content === "string") texts.set(name, content);
-    else problems.push(`${key} names a file that ${content.trouble}`);
+    if (typeof content === "string") {
+      texts.set(name, content);
+      if (PLACEHOLDER.test(content))
+        problems.push(`${key} names a file with the placeholder of an example: replace it`);
+    } else problems.push(`${key} names a file that ${content.trouble}`);
   }
   return texts;
 }
+
+/** Stands for each secret in ops/examples. */
+const PLACEHOLDER = /change-me/;
 
 /** An empty value or list means "not set": compose files and shells leave such values. */
 const isEmpty = (text: string): boolean => /^[\s,]*$/.test(text);

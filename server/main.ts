@@ -11,6 +11,7 @@ import { migrate } from "./infra/db/migrate.ts";
 import { MigrationError } from "./infra/db/migration-error.ts";
 import { checkDatabase, UnfitDatabase } from "./infra/db/settings.ts";
 import { ConfigError, keysWithoutEffect, loadConfig, type Config } from "./config.ts";
+import { nodeAdvice } from "./core/node-version.ts";
 import { STARTUP_QUIET_MS } from "./infra/after-startup.ts";
 import { hideConfigured, loggerOptions } from "./infra/telemetry.ts";
 import { BUILD, VERSION } from "./infra/version.ts";
@@ -65,7 +66,8 @@ export async function main(): Promise<void> {
 
 async function start(running: Running): Promise<void> {
   const loaded = loadConfig(process.env);
-  for (const note of keysWithoutEffect(process.env)) console.warn(`Warning: ${note}`);
+  const notes = [nodeAdvice(process.versions.node) ?? [], keysWithoutEffect(process.env)].flat();
+  for (const note of notes) console.warn(`Warning: ${note}`);
   const { workers } = loaded;
   // Most of the code is loaded while the local services start. A failure to load is handled by the await in `serve`.
   const loading = workers === 1 ? import("./app.ts") : undefined;

@@ -69,6 +69,7 @@ async function checkEndpoint(
           name,
           `serves chain ${chainId}, not ${network.chainId}`,
           `Remove it from RPC_URL_${network.chainId}.`,
+          "rpc_chain_id",
         );
       const block = await rpc.call<{ number: Hex; timestamp: Hex }>("eth_getBlockByNumber", [
         "latest",
@@ -160,7 +161,7 @@ async function batcherAt({ name, rpc, network }: Endpoint): Promise<Finding[]> {
     ];
   const says = `not at ${BATCHER_ADDRESS}: batches use Multicall3; with the batcher, a payment in a full batch uses 6 to 8 % less gas`;
   const todo = `To deploy it, run with the environment of a replica: DEPLOYER_PRIVATE_KEY=0x... npm run batcher -- --network ${network.id}`;
-  return [{ check, level: "ok", says, todo }];
+  return [{ ...ok(check, says), todo }];
 }
 
 async function logsAt({ name, rpc, network }: Endpoint, head: bigint): Promise<Finding[]> {
@@ -210,10 +211,17 @@ async function together(network: Network, heads: readonly Head[]): Promise<Findi
   const clockTodo =
     "Check this machine's clock. If it is right, the chain has stopped or the nodes lag.";
   if (ageSeconds > atMost)
-    findings.push(wrong(check, `its newest block is ${durationOf(ageSeconds)} old`, clockTodo));
+    findings.push(
+      wrong(check, `its newest block is ${durationOf(ageSeconds)} old`, clockTodo, "chain_clock"),
+    );
   else if (ageSeconds < -15)
     findings.push(
-      wrong(check, `its newest block is ${durationOf(-ageSeconds)} ahead of our clock`, clockTodo),
+      wrong(
+        check,
+        `its newest block is ${durationOf(-ageSeconds)} ahead of our clock`,
+        clockTodo,
+        "chain_clock",
+      ),
     );
   else findings.push(ok(check, `its clock is ${durationOf(Math.max(0, ageSeconds))} behind ours`));
   for (const head of heads) {
@@ -221,9 +229,8 @@ async function together(network: Network, heads: readonly Head[]): Promise<Findi
     if (lagSeconds <= LAG.warningSeconds) continue;
     const says = `${newest.number - head.number} blocks (${durationOf(lagSeconds)}) behind ${newest.name}`;
     const todo = "Move it to the end of the list, or change the provider.";
-    findings.push(
-      lagSeconds > LAG.wrongSeconds ? wrong(head.name, says, todo) : warning(head.name, says, todo),
-    );
+    const level = lagSeconds > LAG.wrongSeconds ? wrong : warning;
+    findings.push(level(head.name, says, todo, "rpc_lag"));
   }
   const lowest = heads.reduce((low, { number }) => (number < low ? number : low), first.number);
   const depth = BigInt(network.confirmations);
@@ -234,6 +241,16 @@ async function together(network: Network, heads: readonly Head[]): Promise<Findi
       return { name, hash: header?.hash };
     }),
   );
+  for (const { name, hash } of hashes)
+    if (hash === undefined)
+      findings.push(
+        wrong(
+          name,
+          `does not return the final block ${common}`,
+          "No payment would become final. Change the provider, or remove it from the list.",
+          "rpc_final_block",
+        ),
+      );
   const other = hashes.find(({ hash }) => hash !== undefined && hash !== hashes[0]?.hash);
   if (other && hashes[0]?.hash !== undefined)
     findings.push(
@@ -241,6 +258,7 @@ async function together(network: Network, heads: readonly Head[]): Promise<Findi
         other.name,
         `has a different final block ${common} from ${first.name}`,
         "One of them serves a fork. Compare with an explorer and remove it.",
+        "rpc_fork",
       ),
     );
   return findings;

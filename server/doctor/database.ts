@@ -3,7 +3,7 @@ import { createPool, type Pool } from "../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../infra/db/prisma.ts";
 import { readDurability } from "../infra/db/settings.ts";
 import { readFunctions, readInstalled } from "../infra/db/functions.ts";
-import { OLDEST_POSTGRES, pendingMigrations, readMigrations } from "../infra/db/migrate.ts";
+import { OLDEST_POSTGRES, readMigrations } from "../infra/db/migrate.ts";
 import type { Config } from "../config.ts";
 import { readOperatorHead, readOperators } from "../plugins/audit/operators.ts";
 import { verifyOperators } from "../plugins/audit/verify.ts";
@@ -89,7 +89,7 @@ export async function checkDatabase(
   return [...reached, ...rest.flat()];
 }
 
-async function version(pool: Pool): Promise<Finding> {
+export async function version(pool: Pool): Promise<Finding> {
   // SQL: the server's own settings.
   const { rows } = await pool.query<{ version: string; number: number }>(
     "SELECT current_setting('server_version') AS version, current_setting('server_version_num')::int AS number",
@@ -101,11 +101,12 @@ async function version(pool: Pool): Promise<Finding> {
         "database",
         `Postgres ${named} is too old`,
         `Use Postgres ${OLDEST_POSTGRES} or newer.`,
+        "database_version",
       );
 }
 
 /** What the first start needs and will do. */
-async function firstStart(pool: Pool): Promise<Finding> {
+export async function firstStart(pool: Pool): Promise<Finding> {
   const check = "database tables";
   // SQL: the catalogue. Tables and the job queue's schema are created.
   const { rows } = await pool.query<{
@@ -125,6 +126,7 @@ async function firstStart(pool: Pool): Promise<Finding> {
       check,
       `the role ${role} may not create the tables`,
       `GRANT CREATE ON DATABASE ... TO ${role}; GRANT CREATE ON SCHEMA ${schema ?? "public"} TO ${role}; or use the database's owner.`,
+      "database_rights",
     );
   return others > 0
     ? warning(
@@ -135,7 +137,7 @@ async function firstStart(pool: Pool): Promise<Finding> {
     : ok(check, "the database is empty: the first start will create its tables");
 }
 
-async function durability(pool: Pool): Promise<Finding> {
+export async function durability(pool: Pool): Promise<Finding> {
   const check = "database durability";
   const { fsync, fullPageWrites, synchronousCommit, waitsForStandby } = await readDurability(pool);
   const off = Object.entries({ fsync, full_page_writes: fullPageWrites }).flatMap(([name, isOn]) =>
@@ -157,7 +159,7 @@ async function durability(pool: Pool): Promise<Finding> {
     : ok(check, `synchronous_commit ${synchronousCommit}, fsync on`);
 }
 
-async function clock(pool: Pool): Promise<Finding> {
+export async function clock(pool: Pool): Promise<Finding> {
   const beforeMs = Date.now();
   // SQL: the clock that decides all times.
   const { rows } = await pool.query<{ now: Date }>("SELECT clock_timestamp() AS now");
@@ -171,35 +173,44 @@ async function clock(pool: Pool): Promise<Finding> {
     : ok("database clock", says);
 }
 
-async function migrations(pool: Pool): Promise<Finding> {
-  // SQL: the table of migrations is not a Prisma model.
-  const pending = await pendingMigrations((sql) => pool.query(sql));
-  if (pending.length > 0)
-    return wrong(
-      "database migrations",
-      `${pending.length} pending, first ${pending[0] ?? ""}`,
-      "Start one replica of this build: it applies them.",
-    );
+/** Before a start, pending ones are what the start is for. */
+export async function migrations(pool: Pool, { isBeforeStart = false } = {}): Promise<Finding> {
+  const check = "database migrations";
   // SQL: the table of migrations is not a Prisma model.
   const { rows } = await pool.query<{ name: string; checksum: string }>(
     "SELECT migration_name AS name, checksum FROM _prisma_migrations WHERE finished_at IS NOT NULL AND rolled_back_at IS NULL",
   );
   const own = new Map((await readMigrations()).map(({ name, checksum }) => [name, checksum]));
+  const applied = new Set(rows.map(({ name }) => name));
+  const pending = [...own.keys()].filter((name) => !applied.has(name));
   const other = rows.filter(({ name, checksum }) => own.has(name) && own.get(name) !== checksum);
+  if (pending.length > 0 && !isBeforeStart)
+    return wrong(
+      check,
+      `${pending.length} pending, first ${pending[0] ?? ""}`,
+      "Start one replica of this build: it applies them.",
+    );
   if (other.length > 0)
     return wrong(
-      "database migrations",
+      check,
       `${other[0]?.name ?? ""} was applied with different content`,
       "This database belongs to a different build. Check DATABASE_URL, or deploy that build.",
+      "database_other_build",
     );
   const newer = rows.filter(({ name }) => !own.has(name));
-  return newer.length > 0
-    ? warning(
-        "database migrations",
-        `${newer[0]?.name ?? ""} is from a newer build`,
-        "Deploy the newer build, unless you went back on purpose.",
-      )
-    : ok("database migrations", `all ${own.size} applied`);
+  if (newer.length > 0)
+    return warning(
+      check,
+      `${newer[0]?.name ?? ""} is from a newer build`,
+      "Deploy the newer build, unless you went back on purpose.",
+      "database_newer_build",
+    );
+  return ok(
+    check,
+    pending.length > 0
+      ? `${pending.length} pending, first ${pending[0] ?? ""}: the start will apply them`
+      : `all ${own.size} applied`,
+  );
 }
 
 /** Compares the functions themselves with the files, and not only the table of installed functions. */

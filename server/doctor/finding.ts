@@ -2,6 +2,8 @@
 type Level = "ok" | "warning" | "wrong";
 
 export interface Finding {
+  /** For programs. The name of the check, or of one cause where a check finds several. */
+  code: string;
   /** The subject of the check: `database`, `rpc eip155:8453 #2`. */
   check: string;
   level: Level;
@@ -10,19 +12,33 @@ export interface Finding {
   todo?: string;
 }
 
-export const ok = (check: string, says: string): Finding => ({ check, level: "ok", says });
-export const warning = (check: string, says: string, todo: string): Finding => ({
+/** `rpc eip155:8453 #2 (host) token` is `rpc_token`: without what differs between deployments. */
+export const codeOf = (check: string): string =>
+  check
+    .split(" ")
+    .filter((word) => /^[A-Za-z_]+['’]?s?$/.test(word))
+    .join("_")
+    .replaceAll(/['’]/g, "")
+    .toLowerCase();
+
+export const ok = (check: string, says: string): Finding => ({
+  code: codeOf(check),
   check,
-  level: "warning",
+  level: "ok",
   says,
-  todo,
 });
-export const wrong = (check: string, says: string, todo: string): Finding => ({
-  check,
-  level: "wrong",
-  says,
-  todo,
-});
+export const warning = (
+  check: string,
+  says: string,
+  todo: string,
+  code = codeOf(check),
+): Finding => ({ code, check, level: "warning", says, todo });
+export const wrong = (
+  check: string,
+  says: string,
+  todo: string,
+  code = codeOf(check),
+): Finding => ({ code, check, level: "wrong", says, todo });
 
 const EXIT: Record<Level, number> = { ok: 0, warning: 1, wrong: 2 };
 
@@ -40,14 +56,15 @@ export const linesOf = ({ check, level, says, todo }: Finding): string[] => [
 export async function found(
   check: string,
   look: () => Promise<Finding | Finding[]>,
-  options: { todo: string; level?: "warning" | "wrong" },
+  options: { todo: string; level?: "warning" | "wrong"; code?: string },
 ): Promise<Finding[]> {
   try {
     return [await look()].flat();
   } catch (error) {
     const says =
       error instanceof Error ? error.message.split("\n")[0] || error.name : "no response";
-    return [{ check, level: options.level ?? "wrong", says, todo: options.todo }];
+    const { level = "wrong", todo, code = codeOf(check) } = options;
+    return [{ code, check, level, says, todo }];
   }
 }
 

@@ -150,9 +150,9 @@ async function checkLane(
         const todo = `Send ${network.nativeSymbol} to ${address}.`;
         const gas =
           wei < leastGas * price * 2n || days < LASTS.wrongDays
-            ? wrong(check, says, todo)
+            ? wrong(check, says, todo, "gas_low")
             : wei < littleGas * price * 2n || days < LASTS.warningDays
-              ? warning(check, says, todo)
+              ? warning(check, says, todo, "gas_low")
               : ok(check, says);
         return [gas, nonceOf(check, nonce, records)];
       },

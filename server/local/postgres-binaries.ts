@@ -23,15 +23,20 @@ export function findPostgresBinaries(): PostgresBinaries {
   const { version } = JSON.parse(readFileSync(join(packageDir, "package.json"), "utf8")) as {
     version: string;
   };
-  const native = join(packageDir, "native");
-  restoreSymlinks(packageDir);
-  const bin = join(native, "bin");
-  for (const file of readdirSync(bin)) makeExecutable(join(bin, file));
+  const bin = prepareBinaries(packageDir);
   return {
     initdb: join(bin, "initdb"),
     postgres: join(bin, "postgres"),
     major: version.split(".")[0] ?? "",
   };
+}
+
+/** What the package's install script does, for the folder of any of its versions. Returns the folder of the programs. */
+export function prepareBinaries(packageDir: string): string {
+  restoreSymlinks(packageDir);
+  const bin = join(packageDir, "native", "bin");
+  for (const file of readdirSync(bin)) makeExecutable(join(bin, file));
+  return bin;
 }
 
 function packageFolder(name: string): string | undefined {

@@ -25,7 +25,7 @@ import type {
 import { reserveWithdrawal } from "../../server/plugins/withdrawals/store.ts";
 import { testApp, type TestAppOptions } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
-import { databaseWithPlans } from "./plans.ts";
+import { databaseWithPlans, type Scan } from "./plans.ts";
 import {
   ASSET,
   PAYEE,
@@ -40,6 +40,15 @@ export const CHAIN_ID = 84_532;
 export const TIMES = Number(process.env["PLANS_AT"] ?? "1");
 const AGENTS = 180 * TIMES;
 export const PAYMENTS_EACH = 300;
+const BIG_TABLES = new Set(["payments", "settlements", "events"]);
+/** The rows that a statement reads of a big table belong to one agent or to the open work. */
+const MOST_ROWS = 2 * PAYMENTS_EACH;
+
+export const bad = (scans: readonly Scan[]): Scan[] =>
+  scans.filter(
+    ({ table, node, rows }) => BIG_TABLES.has(table) && (node === "Seq Scan" || rows > MOST_ROWS),
+  );
+
 /** The number of each agent's payments that have a settlement and an event: enough for the planner, fast to seed. */
 const SETTLED_EACH = 100;
 const OPEN_SETTLEMENTS = 40;

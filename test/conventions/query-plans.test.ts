@@ -13,29 +13,20 @@ import { claim } from "../../server/plugins/settlement/store.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { ASSET, PAYEE, randomAddress } from "../spending/guardrails-sql.helper.ts";
 import {
+  bad,
   BATCH,
   BURST,
   CHAIN_ID,
-  PAYMENTS_EACH,
   seededApp,
   settleOfABurst,
   spendInEveryWay,
   thirdPartyRequests,
   TIMES,
 } from "./hot-statements.ts";
-import { databaseWithPlans, recordScans, type Scan } from "./plans.ts";
+import { databaseWithPlans, recordScans } from "./plans.ts";
 
 /** These tests accept nothing through the store. */
 const noSettlement = { acceptAll: async () => [], findByAuthorization: async () => undefined };
-
-const BIG_TABLES = new Set(["payments", "settlements", "events"]);
-/** The rows that a statement reads of a big table belong to one agent or to the open work. */
-const MOST_ROWS = 2 * PAYMENTS_EACH;
-
-const bad = (scans: Scan[]): Scan[] =>
-  scans.filter(
-    ({ table, node, rows }) => BIG_TABLES.has(table) && (node === "Seq Scan" || rows > MOST_ROWS),
-  );
 
 t.test("hot statements, with custom and with generic plans", async (t) => {
   const { database, app, baseUrl, owner, agent, seeded } = await seededApp(t, { listen: true });

@@ -15,6 +15,8 @@ const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const START_MS = 60_000;
 
 export interface BuiltService {
+  /** What it wrote beside its log. */
+  errors: () => string;
   /** Every log line so far. */
   logs: Record<string, unknown>[];
   call: (path: string, options?: RequestInit) => Promise<Answer>;
@@ -50,6 +52,7 @@ export const ready = async ({ call }: BuiltService) =>
 export async function builtService(
   t: Test,
   { database, chain }: Pick<TestApp, "database" | "chain">,
+  { node = process.execPath } = {},
 ): Promise<BuiltService> {
   await prepare((line) => t.comment(line), [ensureServerBuild]);
   const port = await freePort();
@@ -57,11 +60,14 @@ export async function builtService(
     PATH: process.env["PATH"] ?? "",
     ...testEnvironment({ databaseUrl: database.url, chain, port }),
   };
-  const child = spawn(process.execPath, ["server/start.mjs", "--built"], {
+  const child = spawn(node, ["server/start.mjs", "--built"], {
     cwd: ROOT,
     env,
-    stdio: ["ignore", "pipe", "inherit"],
+    stdio: ["ignore", "pipe", "pipe"],
   });
+  let errors = "";
+  child.stderr.pipe(process.stderr, { end: false });
+  child.stderr.on("data", (chunk: Buffer) => (errors += chunk.toString()));
   const ended = once(child, "exit");
   t.teardown(async () => {
     child.kill("SIGKILL");
@@ -82,7 +88,7 @@ export async function builtService(
     const alive = await call("/api/health").catch(() => undefined);
     return alive?.status === 200;
   }, START_MS);
-  return { logs, call };
+  return { logs, call, errors: () => errors };
 }
 
 function parsed(text: string): Record<string, unknown> {

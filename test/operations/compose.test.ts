@@ -1,7 +1,7 @@
 // Goal: the compose files conform to the Compose Specification, grant no more rights than needed, and refer
 // only to settings, files and secrets that exist. No container engine is needed.
 import { spawnSync } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { Ajv } from "ajv";
 import addFormats from "ajv-formats";
@@ -75,6 +75,19 @@ function merged(...files: readonly string[]): Compose {
 
 /** Whether the service reads this environment key; of a secret's file, its path. */
 const isRead = (key: string): boolean => readTexts({ [key]: "x" }, "service", []).has(key);
+
+t.test("every compose file is checked here, and run by .ci/image-test", async (t) => {
+  const isCompose = /^(docker-)?compose.*\.ya?ml$/;
+  const own = ["", "ops/"].flatMap((folder) =>
+    readdirSync(`${ROOT}${folder}`)
+      .filter((name) => isCompose.test(name))
+      .map((name) => folder + name),
+  );
+  t.same(new Set(own), new Set(FILES.flat()));
+  const script = textOf(".ci/image-test");
+  for (const file of own) t.ok(script.includes(`-f ${file})`), file);
+  t.ok(script.includes("ops/examples/*.env"));
+});
 
 t.test("the schema refuses an invalid compose file", async (t) => {
   t.notOk(validate({ services: { a: { image: "x", prots: ["1:1"] } } }));

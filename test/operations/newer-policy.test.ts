@@ -27,7 +27,7 @@ const skip = isInHistory(PREVIOUS_COMMIT)
 
 t.test("the build before and a newer policy", { skip }, async (t) => {
   const [folder, chain, database] = await Promise.all([
-    compileCommit(PREVIOUS_COMMIT),
+    compileCommit(t, PREVIOUS_COMMIT),
     testChain(t, { blockTimeSeconds: 0.5 }),
     testDatabase(t),
   ]);

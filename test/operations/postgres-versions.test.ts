@@ -1,103 +1,164 @@
-// Goal: Purser runs on Postgres 15, 16 and 17 as on the embedded one, and refuses an older server before it
-// changes anything.
-// Tier: full (starts other Postgres versions, where the machine has them).
+// Goal: on Postgres 15, 16 and 17 as on the bundled one, the schema applies, money moves, its statements read no big
+// table, and the build before is upgraded; an older server is refused before anything is changed in it.
+// Tier: full (starts other Postgres versions, where they can be had).
+// Limit: 20 minutes.
 // Own process (it names another database server in its environment).
-import { execFileSync, spawn } from "node:child_process";
-import { chmodSync, chownSync, existsSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { type AddressInfo, connect, createServer } from "node:net";
-import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { Client } from "pg";
 import t, { type Test } from "tap";
+import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
+import { loadConfig } from "../../server/config.ts";
 import { assertVersion } from "../../server/infra/db/migrate.ts";
+import { createPool } from "../../server/infra/db/pool.ts";
 import { ensureServerBuild, prepare } from "../../server/local/bootstrap.mjs";
 import { freePort } from "../../server/local/free-port.ts";
-import { chooseRunAs } from "../../server/local/postgres-binaries.ts";
-import { testEnvironment } from "../helpers/app.ts";
+import { bad, seededApp, spendInEveryWay } from "../conventions/hot-statements.ts";
+import { recordScans } from "../conventions/plans.ts";
+import { signedPayment } from "../facilitator/payments.ts";
+import { testEnvironment, type TestApp } from "../helpers/app.ts";
+import { callApi, spendAs } from "../helpers/call.ts";
 import { testChain } from "../helpers/chain.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
 import { emptyDatabase } from "../helpers/postgres.ts";
 import { until } from "../helpers/until.ts";
-import { assertLedgerIsChain, market, PAYEE } from "../x402-client/market.ts";
+import { assertLedgerIsChain, market, PAYEE, type Market } from "../x402-client/market.ts";
+import { claiming } from "./older-server.ts";
+import { binariesOf, serverOf, type OtherMajor } from "./other-postgres.ts";
+import { compileCommit, injector, isInHistory, PREVIOUS_COMMIT } from "./previous-build.ts";
 
-/** Where Debian's packages install it, or where the environment says it is. */
-const binariesOf = (major: number): string | undefined =>
-  [process.env[`POSTGRES_BIN_${major}`], `/usr/lib/postgresql/${major}/bin`].find(
-    (folder) => folder !== undefined && existsSync(join(folder, "initdb")),
-  );
+const ROOT = fileURLToPath(new URL("../../", import.meta.url));
+const START_MS = 60_000;
+const MAJORS: readonly OtherMajor[] = [15, 16, 17];
+const SHOP = "0x0000000000000000000000000000000000005407";
 
-/** Starts an empty server of this version, and returns its address. */
-async function serverOf(t: Test, bin: string): Promise<string> {
-  const runAs = chooseRunAs(join(bin, "initdb"));
-  const folder = mkdtempSync(join(tmpdir(), "purser-pg-"));
-  chmodSync(folder, 0o700);
-  if (runAs.owner) chownSync(folder, runAs.owner.uid, runAs.owner.gid);
-  const port = await freePort();
-  const run = (name: string, args: string[]) => runAs.wrap(join(bin, name), args);
-  const data = join(folder, "data");
-  const made = run("initdb", [
-    "-D",
-    data,
-    "-U",
-    "purser",
-    "-A",
-    "trust",
-    "-E",
-    "UTF8",
-    "--no-sync",
-  ]);
-  execFileSync(made.command, made.args, { cwd: "/", stdio: "ignore", ...runAs.ids });
-  const started = run("postgres", ["-D", data, "-p", `${port}`, "-h", "127.0.0.1", "-k", ""]);
-  const args = [...started.args, "-c", "max_connections=200", "-c", "fsync=off"];
-  const child = spawn(started.command, args, { cwd: "/", stdio: "ignore", ...runAs.ids });
-  const ended = new Promise((resolve) => child.once("exit", resolve));
-  t.teardown(async () => {
-    child.kill("SIGINT");
-    await ended;
-    rmSync(folder, { recursive: true, force: true });
-  });
-  const url = `postgres://purser@127.0.0.1:${port}/postgres`;
-  await until(async () => {
-    const client = new Client({ connectionString: url });
-    return client.connect().then(
-      () => client.end().then(() => true),
-      () => false,
-    );
-  });
-  return url;
-}
-
-for (const major of [15, 16, 17]) {
-  const bin = binariesOf(major);
-  const skip = bin === undefined && `no Postgres ${major} on this machine (POSTGRES_BIN_${major})`;
-  t.test(`Postgres ${major}: the schema applies, and money moves`, { skip }, async (t) => {
-    const url = await serverOf(t, bin ?? "");
+for (const major of MAJORS) {
+  const found = binariesOf(major);
+  const skip = "missing" in found && found.missing;
+  t.test(`Postgres ${major}`, { skip }, async (t) => {
+    const url = await serverOf(t, "bin" in found ? found.bin : "");
     const before = process.env["PURSER_TEST_POSTGRES_URL"];
     process.env["PURSER_TEST_POSTGRES_URL"] = url;
     t.teardown(() => (process.env["PURSER_TEST_POSTGRES_URL"] = before));
-    const made = await market(t);
-    const { rows } = await made.database.pool.query<{ server_version: string }>(
-      "SHOW server_version",
-    );
-    t.match(rows[0]?.server_version, new RegExp(`^${major}\\.`));
-    const spend = async (amount: string) =>
-      (
-        await made.app.inject({
-          method: "POST",
-          url: "/api/agents/spend",
-          headers: made.agent.headers,
-          payload: { recipient: PAYEE, amount },
-        })
-      ).json<object>();
-    t.match(await spend("0.01"), { success: true });
-    t.match(await spend("1000000"), { blocked: true });
-    t.match(await made.fetch({ url: made.seller.url }), {
-      status: 200,
-      body: { paid: true, delivered: true },
+    await t.test("the schema applies, and money moves", async (t) => {
+      const made = await market(t);
+      const { rows } = await made.database.pool.query<{ server_version: string }>(
+        "SHOW server_version",
+      );
+      t.match(rows[0]?.server_version, new RegExp(`^${major}\\.`));
+      await moveMoney(t, made);
     });
-    await assertLedgerIsChain(t, made);
+    await t.test("statements that move money read only their own rows", async (t) => {
+      const { database, seeded } = await seededApp(t);
+      for (const mode of ["auto", "force_generic_plan"]) {
+        const address = new URL(database.url);
+        address.searchParams.set("options", `-c plan_cache_mode=${mode}`);
+        const pool = createPool(address.href, { maxConnections: 2 });
+        const scans = recordScans(pool);
+        await spendInEveryWay(t, pool, seeded);
+        await pool.end();
+        t.ok(scans.length > 40, `${scans.length} scans`);
+        t.same(bad(scans), [], mode);
+      }
+    });
+    const hasBefore = isInHistory(PREVIOUS_COMMIT)
+      ? false
+      : `the build before (${PREVIOUS_COMMIT}) is not in this clone's history`;
+    await t.test("the build before is upgraded, and serves again", { skip: hasBefore }, upgrade);
   });
+}
+
+async function moveMoney(t: Test, made: Market): Promise<void> {
+  const { app, agent, owner, chain } = made;
+  const spend = async (amount: string) =>
+    (await spendAs(app, agent, { recipient: PAYEE, amount })).json<object>();
+  t.match(await spend("0.01"), { success: true });
+  t.match(await spend("1000000"), { blocked: true });
+  t.match(await made.fetch({ url: made.seller.url }), {
+    status: 200,
+    body: { paid: true, delivered: true },
+  });
+  await assertLedgerIsChain(t, made);
+
+  const payer = privateKeyToAccount(generatePrivateKey());
+  await chain.mint(payer.address, 1_000_000n);
+  const body = await signedPayment({ chain, payer, payTo: SHOP, amount: "1000" });
+  const settled = await callApi(
+    app,
+    { headers: { "content-type": "application/json" } },
+    "POST",
+    "/api/x402/settle",
+    body,
+  );
+  t.match(settled.json(), { success: true });
+  t.equal(await chain.usdcOf(SHOP), 1_000n);
+
+  const had = await chain.usdcOf(owner.account.address);
+  const path = `/api/agents/${agent.id}/withdrawals`;
+  const prepared = await callApi(app, owner, "POST", `${path}/prepare`, { amount: "0.5" });
+  const { order, typedData } = prepared.json<{ order: object; typedData: object }>();
+  const signature = await owner.account.signTypedData(typedData as never);
+  const withdrawn = await callApi(app, owner, "POST", path, { order, signature });
+  t.match(withdrawn.json(), { success: true });
+  t.equal((await chain.usdcOf(owner.account.address)) - had, 500_000n);
+}
+
+/** A spend through each build, one after the other on one database: before, this, and back to the one before. */
+async function upgrade(t: Test): Promise<void> {
+  await prepare((line) => t.comment(line), [ensureServerBuild]);
+  const folder = await compileCommit(t, PREVIOUS_COMMIT);
+  const chain = await testChain(t, { blockTimeSeconds: 0.5 });
+  const databaseUrl = await emptyDatabase(t);
+  const port = await freePort();
+  const env = testEnvironment({ databaseUrl, chain, port });
+  const url = `http://127.0.0.1:${port}`;
+  const app = injector(url);
+  const served = async (build: string, work: () => Promise<void>): Promise<void> => {
+    const child = spawn(process.execPath, ["server/start.mjs", "--built"], {
+      cwd: build,
+      env: { PATH: process.env["PATH"], ...env },
+      stdio: ["ignore", "pipe", "pipe"],
+    });
+    let output = "";
+    for (const stream of [child.stdout, child.stderr])
+      stream.on("data", (chunk: Buffer) => (output = (output + chunk.toString()).slice(-4_000)));
+    const ended = once(child, "exit");
+    try {
+      await until(async () => {
+        if (child.exitCode !== null) throw new Error(`it did not start: ${output}`);
+        return (await fetch(`${url}/api/ready`).catch(() => undefined))?.status === 200;
+      }, START_MS);
+      await work();
+    } finally {
+      child.kill("SIGTERM");
+      await ended;
+    }
+  };
+  const owned = { app, config: loadConfig(env) } as unknown as TestApp;
+  let agent: { headers: Record<string, string> } | undefined;
+  let paid = 0n;
+  const spend = async (): Promise<void> => {
+    const answer = await app.inject({
+      method: "POST",
+      url: "/api/agents/spend",
+      headers: { "content-type": "application/json", ...agent?.headers },
+      payload: JSON.stringify({ recipient: PAYEE, amount: "0.01" }),
+    });
+    t.equal(answer.statusCode, 200, answer.body);
+    paid += 10_000n;
+  };
+  const had = await chain.usdcOf(PAYEE);
+  await served(folder, async () => {
+    const owner = await signIn(owned);
+    const made = await createAgent(owned, owner, { allowlist: [PAYEE] });
+    await chain.mint(made.walletAddress, 1_000_000n);
+    agent = made;
+    await spend();
+  });
+  await served(ROOT, spend);
+  await served(folder, spend);
+  t.equal((await chain.usdcOf(PAYEE)) - had, paid, "each payment once");
 }
 
 t.test("an older server is refused before anything is applied", async (t) => {
@@ -111,34 +172,6 @@ t.test("an older server is refused before anything is applied", async (t) => {
   await t.resolves(assertVersion(server("150000")));
 });
 
-/** A proxy that replaces the version number in what the server sends. */
-async function claiming(t: Test, url: string, version: string): Promise<string> {
-  const client = new Client({ connectionString: url });
-  await client.connect();
-  const { rows } = await client.query<{ server_version_num: string }>("SHOW server_version_num");
-  await client.end();
-  const own = Buffer.from(rows[0]?.server_version_num ?? "");
-  const address = new URL(url);
-  const { hostname, port } = address;
-  const proxy = createServer((inbound) => {
-    const outbound = connect(Number(port), hostname);
-    for (const socket of [inbound, outbound]) socket.on("error", () => undefined);
-    inbound.pipe(outbound);
-    outbound.on("data", (data: Buffer) => {
-      for (let at = data.indexOf(own); at !== -1; at = data.indexOf(own, at + 1))
-        data.write(version, at);
-      inbound.write(data);
-    });
-    outbound.on("close", () => inbound.destroy());
-    inbound.on("close", () => outbound.destroy());
-  }).listen(0, "127.0.0.1");
-  await once(proxy, "listening");
-  t.teardown(() => proxy.close());
-  address.hostname = "127.0.0.1";
-  address.port = String((proxy.address() as AddressInfo).port);
-  return address.href;
-}
-
 t.test("the compiled service refuses an older server and changes nothing in it", async (t) => {
   await prepare((line) => t.comment(line), [ensureServerBuild]);
   const databaseUrl = await emptyDatabase(t);
@@ -146,7 +179,7 @@ t.test("the compiled service refuses an older server and changes nothing in it",
   const port = await freePort();
   const old = await claiming(t, databaseUrl, "140012");
   const child = spawn(process.execPath, ["server/start.mjs", "--built"], {
-    cwd: fileURLToPath(new URL("../../", import.meta.url)),
+    cwd: ROOT,
     env: { PATH: process.env["PATH"], ...testEnvironment({ databaseUrl: old, chain, port }) },
     stdio: ["ignore", "ignore", "pipe"],
   });

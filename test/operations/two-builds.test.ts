@@ -60,7 +60,7 @@ async function send(url: string, init: RequestInit): Promise<HttpAnswer> {
 t.test("upgrade, rollback, upgrade", { skip }, async (t) => {
   await prepare((line) => t.comment(line), [ensureServerBuild]);
   const [folder, chain, databaseUrl] = await Promise.all([
-    compileCommit(PREVIOUS_COMMIT),
+    compileCommit(t, PREVIOUS_COMMIT),
     testChain(t, { blockTimeSeconds: 0.5 }),
     emptyDatabase(t),
   ]);

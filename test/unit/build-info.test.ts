@@ -2,6 +2,7 @@
 import { readFileSync } from "node:fs";
 import t from "tap";
 import { readCommit } from "../../server/local/bootstrap.mjs";
+import { nodeAdvice } from "../../server/core/node-version.ts";
 import { BUILD, VERSION } from "../../server/infra/version.ts";
 import { ROOT } from "../../server/infra/root.ts";
 
@@ -15,6 +16,28 @@ t.test("the image's labels", async (t) => {
   ] as const)
     t.match(recipe, `org.opencontainers.image.${label}="\${${argument}}"`);
   t.match(recipe, "PURSER_COMMIT=${COMMIT} PURSER_BUILT_AT=${BUILT_AT}", "what the code reports");
+});
+
+t.test("the image, the forges and .nvmrc have a version of Node that we recommend", async (t) => {
+  const read = (file: string): string => readFileSync(new URL(file, ROOT), "utf8");
+  const files = [
+    "server/Dockerfile",
+    "docker-compose.yml",
+    "ops/compose.replicas.yaml",
+    ".ci/image-test",
+  ];
+  for (const file of [...files, ".github/workflows/ci.yml", ".gitlab-ci.yml"]) {
+    const versions = [...read(file).matchAll(/\bnode:(\d+)/g)].map(([, version = ""]) => version);
+    t.ok(versions.length > 0, file);
+    t.same(
+      versions.filter((version) => nodeAdvice(version) !== undefined),
+      [],
+      file,
+    );
+  }
+  t.equal(nodeAdvice(read(".nvmrc").trim()), undefined);
+  t.match(nodeAdvice("20.20.2"), /^Node 20\.20\.2 gets no security fixes/);
+  t.match(nodeAdvice("23.1.0"), /long-term support/);
 });
 
 t.test("the commit", async (t) => {

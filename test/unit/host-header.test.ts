@@ -90,7 +90,6 @@ t.test("a host that a URL parser would read differently is refused", async (t) =
     ".shop",
     "-shop",
     "shop-",
-    "xn--a",
     "127.1",
     "0x7f.0.0.1",
     "0x7f000001",
@@ -107,6 +106,8 @@ t.test("a host that a URL parser would read differently is refused", async (t) =
     `${"a.".repeat(127)}ab`,
   ])
     t.equal(readHostName(text), undefined, text);
+  // No punycode: refused by the parser of Node 20 and 22, and left as it is by that of Node 24.
+  t.equal(readHostName("xn--a"), URL.canParse("http://xn--a") ? "xn--a" : undefined);
   for (const text of ["localhost", "shop.", "my_service:3000", `${"a.".repeat(126)}a`])
     t.equal(readHostName(text), text.replace(":3000", ""), text);
 });

@@ -3,7 +3,13 @@ import { cpSync, mkdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import t from "tap";
-import { assertLater, datedChangelog, setVersions, VERSIONS } from "../../.ci/release.mjs";
+import {
+  assertLater,
+  datedChangelog,
+  previousRelease,
+  setVersions,
+  VERSIONS,
+} from "../../.ci/release.mjs";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const { version } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as {
@@ -33,6 +39,20 @@ t.test("a version is later than the one before", async (t) => {
   for (const other of ["0.1.0", "0.0.9", "0.1", "v0.2.0", "0.2.0-rc1", "00.2.0", "latest"])
     t.throws(() => assertLater("0.1.0", other), other);
   t.throws(() => assertLater("1.2.3", "1.1.9"));
+});
+
+t.test("the release before: the highest version in the history, but not this commit", async (t) => {
+  const tags = [
+    { name: "v0.9.0", commit: "a" },
+    { name: "v0.10.0", commit: "b" },
+    { name: "v0.2.1", commit: "c" },
+    { name: "v0.11.0-rc1", commit: "d" },
+    { name: "nightly", commit: "e" },
+    { name: "", commit: "" },
+  ];
+  t.equal(previousRelease(tags, "f"), "b");
+  t.equal(previousRelease(tags, "b"), "a", "the release itself serves beside the one before it");
+  t.equal(previousRelease(tags.slice(3), "f"), undefined, "before the first release");
 });
 
 t.test("the changelog", async (t) => {

@@ -38,7 +38,8 @@ import {
 import { testAccount } from "../helpers/chain.ts";
 
 // A part of the app is loaded only in a browser.
-Object.assign(globalThis, { navigator: { onLine: true }, sessionStorage: { removeItem() {} } });
+Object.defineProperty(globalThis, "navigator", { value: { onLine: true }, configurable: true });
+Object.assign(globalThis, { sessionStorage: { removeItem() {} } });
 
 const amounts = bigInt({ min: 0n, max: 10n ** 45n });
 

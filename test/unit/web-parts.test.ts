@@ -7,8 +7,9 @@ import { loadPart } from "../../web/src/lib/reachable.ts";
 const kept = new Map<string, string>();
 const here = "https://purser.example/agents";
 let reloads = 0;
+// Newer versions of Node have a navigator of their own, which only a definition replaces.
+Object.defineProperty(globalThis, "navigator", { value: { onLine: true }, configurable: true });
 Object.assign(globalThis, {
-  navigator: { onLine: true },
   fetch: () => Promise.resolve(new Response("{}")),
   sessionStorage: {
     getItem: (key: string) => kept.get(key) ?? null,

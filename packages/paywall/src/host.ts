@@ -19,7 +19,8 @@ export function readHostName(text: string): string | undefined {
   if (v6 !== undefined) return isIPv6(v6) ? `[${v6.toLowerCase()}]` : undefined;
   if (name === undefined || name.length > MAX_NAME) return undefined;
   const lower = name.toLowerCase();
-  // URL parsing turns 127.1 and 0x7f000001 into IP addresses, and refuses some names that begin with xn--.
+  // URL parsing turns 127.1 and 0x7f000001 into IP addresses. Before Node 24 it also refuses some names that begin with
+  // xn--.
   const url = `http://${lower}`;
   return URL.canParse(url) && new URL(url).hostname === lower ? lower : undefined;
 }
