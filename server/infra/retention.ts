@@ -7,6 +7,13 @@ import fp from "fastify-plugin";
 import type { Retention } from "../config.ts";
 import { IS_PAYMENT } from "./db/payments-only.ts";
 import type { Sql } from "./db/pool.ts";
+import {
+  countOutsideRanges,
+  EVENT_HOURS,
+  keepEventPartitions,
+  partitionsInUse,
+} from "./event-partitions.ts";
+import { registerGauges } from "./telemetry.ts";
 
 /** In small batches, so that no lock is held for long. */
 const BATCH = 500;
@@ -106,7 +113,6 @@ const rulesFor = (days: Retention): readonly Rule[] => [
   },
   // Kept longer than any call runs.
   { what: "canceled", hours: 1, sql: rowsOf("canceled_calls", "created_at") },
-  { what: "events", hours: 2 * DAY, sql: rowsOf("events", "created_at") },
   {
     what: "blocked",
     hours: days.blockedDays * DAY,
@@ -208,7 +214,13 @@ export async function deleteOldRows(
 ): Promise<Record<string, number>> {
   const deleted: Record<string, number> = {};
   const failures: unknown[] = [];
-  for (const { what, hours, sql: text } of rulesFor(days))
+  // A place in a partitioned table names a row of every partition, so each one is a table of its own here.
+  const events = (await partitionsInUse(sql)).map((table) => ({
+    what: "events",
+    hours: EVENT_HOURS,
+    sql: rowsOf(table, "created_at"),
+  }));
+  for (const { what, hours, sql: text } of [...rulesFor(days), ...events])
     try {
       for (let count = batch; count === batch;) {
         // SQL: deletes in batches by index, which Prisma cannot express.
@@ -242,6 +254,25 @@ export default fp(
         app.log.info(await deleteOldRows(app.pool, app.config.retention), "old rows deleted"),
       { cron: "17 * * * *", atStart: true },
     );
+    app.jobs.addTask(
+      "keep-event-partitions",
+      async () => {
+        const changed = await keepEventPartitions(app.pool);
+        if (changed.made.length + changed.dropped.length > 0)
+          app.log.info(changed, "partitions of events");
+      },
+      { cron: "47 * * * *", atStart: true },
+    );
+    registerGauges(app.metrics, {
+      labelNames: [],
+      rows: async () => [{ labels: {}, count: await countOutsideRanges(app.pool) }],
+      gauges: {
+        purser_events_outside_partitions: [
+          "Live events in no range of transactions, up to a thousand: the job that makes the ranges did not run",
+          ({ count }) => count,
+        ],
+      },
+    });
     for (const task of FORMER_TASKS) app.jobs.addTask(task, async () => undefined);
   },
   { name: "retention" },

@@ -96,42 +96,48 @@ t.test("lists and sums", { timeout: 120_000 }, async (t) => {
     t.equal(statementsOn(standby).length, statements);
   });
 
-  await t.test("while the replica stands still, the primary is read, and limits hold", async (t) => {
-    await standby.pool.query("SELECT pg_wal_replay_pause()");
-    // 0.40 of 1.00 is spent.
-    for (let paid = 5; paid <= 10; paid += 1) {
-      t.equal((await spend("0.10")).statusCode, 200);
-      t.equal(await listed(), paid, "not the old state");
-    }
-    t.match((await spend("0.10")).json(), { code: "daily_limit_exceeded" });
-    t.match((await read("/api/agents/me?detail=full", agent.headers)).json(), {
-      limits: { remaining: "0" },
-    });
-    t.ok((await readsOn(ctx, "primary")) >= 6);
-    await until(async () => !(await isUsed(ctx)), 15_000);
-    t.ok(((await metric(ctx, "purser_read_replica_lag_seconds")) ?? 0) > 5);
-    t.ok(
-      ctx.logs.some((line) => /read replica is \d+ s behind; reads use the primary/.test(line)),
-      "it is logged",
-    );
-    await standby.pool.query("SELECT pg_wal_replay_resume()");
-    await until(() => isUsed(ctx), 15_000);
-    const reads = await readsOn(ctx, "replica");
-    t.equal(await listed(), 11);
-    t.equal(await readsOn(ctx, "replica"), reads + 1);
-  });
+  await t.test(
+    "while the replica stands still, the primary is read, and limits hold",
+    async (t) => {
+      await standby.pool.query("SELECT pg_wal_replay_pause()");
+      // 0.40 of 1.00 is spent.
+      for (let paid = 5; paid <= 10; paid += 1) {
+        t.equal((await spend("0.10")).statusCode, 200);
+        t.equal(await listed(), paid, "not the old state");
+      }
+      t.match((await spend("0.10")).json(), { code: "daily_limit_exceeded" });
+      t.match((await read("/api/agents/me?detail=full", agent.headers)).json(), {
+        limits: { remaining: "0" },
+      });
+      t.ok((await readsOn(ctx, "primary")) >= 6);
+      await until(async () => !(await isUsed(ctx)), 15_000);
+      t.ok(((await metric(ctx, "purser_read_replica_lag_seconds")) ?? 0) > 5);
+      t.ok(
+        ctx.logs.some((line) => /read replica is \d+ s behind; reads use the primary/.test(line)),
+        "it is logged",
+      );
+      await standby.pool.query("SELECT pg_wal_replay_resume()");
+      await until(() => isUsed(ctx), 15_000);
+      const reads = await readsOn(ctx, "replica");
+      t.equal(await listed(), 11);
+      t.equal(await readsOn(ctx, "replica"), reads + 1);
+    },
+  );
 
-  await t.test("a replica that is killed costs no answer, and is used when it is back", async (t) => {
-    await standby.kill();
-    const sinceMs = performance.now();
-    t.equal(await listed(), 11);
-    t.ok(performance.now() - sinceMs < 1_000, "within a second");
-    await until(async () => !(await isUsed(ctx)));
-    t.equal(await listed(), 11);
-    await standby.restart();
-    await until(() => isUsed(ctx), 15_000);
-    t.equal(await listed(), 11);
-  });
+  await t.test(
+    "a replica that is killed costs no answer, and is used when it is back",
+    async (t) => {
+      await standby.kill();
+      const sinceMs = performance.now();
+      t.equal(await listed(), 11);
+      t.ok(performance.now() - sinceMs < 1_000, "within a second");
+      await until(async () => !(await isUsed(ctx)));
+      t.equal(await listed(), 11);
+      await standby.restart();
+      await until(() => isUsed(ctx), 15_000);
+      t.equal(await listed(), 11);
+    },
+  );
 
   await t.test("a replica that was promoted is not used", async (t) => {
     const config = (readUrl: string) =>
@@ -169,7 +175,10 @@ t.test("a read URL that is no standby of the primary is refused at start", async
     checkDatabase({ databaseUrl: primary.url, databasePooledUrl: undefined, databaseReadUrl });
   await t.rejects(check(primary.url), UnfitDatabase);
   await t.rejects(check(primary.url), /DATABASE_READ_URL is not a standby/);
-  await t.rejects(check(otherStandby.url), /DATABASE_READ_URL belongs to a different database system/);
+  await t.rejects(
+    check(otherStandby.url),
+    /DATABASE_READ_URL belongs to a different database system/,
+  );
   await otherStandby.kill();
   t.match(await check(otherStandby.url), [/DATABASE_READ_URL cannot be reached/]);
 });

@@ -154,8 +154,7 @@ export class ReadReplica {
   #use(unused: string | undefined, error?: unknown): void {
     if ((unused === undefined) !== (this.#unused === undefined)) {
       if (unused === undefined) this.#deps.log.info("reads use the read replica");
-      else
-        this.#deps.log.warn({ err: error }, `the read replica ${unused}; reads use the primary`);
+      else this.#deps.log.warn({ err: error }, `the read replica ${unused}; reads use the primary`);
     }
     this.#unused = unused;
   }
