@@ -23,34 +23,41 @@ const LOCK_MS = 300;
 interface Partition {
   name: string;
   isDefault: boolean;
+  isEmpty: boolean;
   /** The first number after the range. */
   upper: bigint | null;
 }
 
 async function readPartitions(sql: Sql): Promise<{ partitions: Partition[]; current: bigint }> {
   // SQL: the catalogue, and the number of the next transaction.
-  const { rows } = await sql.query<{ name: string; bound: string; current: bigint }>(
-    `SELECT c.relname AS name, pg_get_expr(c.relpartbound, c.oid) AS bound,
-            pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS current
+  const { rows } = await sql.query<{
+    name: string;
+    bound: string;
+    isEmpty: boolean;
+    current: string;
+  }>(
+    `SELECT c.relname AS name, pg_get_expr(c.relpartbound, c.oid) AS bound, pg_relation_size(c.oid) = 0 AS "isEmpty",
+            pg_snapshot_xmax(pg_current_snapshot())::text AS current
        FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
       WHERE i.inhparent = 'events'::regclass ORDER BY c.relname`,
   );
-  const partitions = rows.map(({ name, bound }) => {
+  const partitions = rows.map(({ name, bound, isEmpty }) => {
     const upper = / TO \('?(\d+)'?\)$/.exec(bound)?.[1];
     return {
       name,
       isDefault: bound === "DEFAULT",
+      isEmpty,
       upper: upper === undefined ? null : BigInt(upper),
     };
   });
-  return { partitions, current: rows[0]?.current ?? 0n };
+  return { partitions, current: BigInt(rows[0]?.current ?? 0) };
 }
 
 /** The partitions whose old rows are deleted: of the others, all rows will go at once. */
 export async function partitionsInUse(sql: Sql): Promise<string[]> {
   const { partitions, current } = await readPartitions(sql);
   return partitions
-    .filter(({ upper }) => upper === null || upper > current)
+    .filter(({ upper, isEmpty }) => !isEmpty && (upper === null || upper > current))
     .map(({ name }) => name);
 }
 
@@ -65,7 +72,10 @@ export async function countOutsideRanges(sql: Sql): Promise<number> {
   return rows[0]?.count ?? 0;
 }
 
-/** Makes the next ranges, and drops those with old rows only. Safe to repeat, and with several processes at once. */
+/**
+ * Makes the next ranges, and drops those with old rows only. Safe to repeat. The pool has no time limits: checking the
+ * rows of a constraint takes long, and blocks nobody.
+ */
 export async function keepEventPartitions(
   pool: Pool,
   span = SPAN,
@@ -83,18 +93,18 @@ export async function keepEventPartitions(
 /** DDL on the table that every payment writes to. */
 const alter = (pool: Pool, work: (sql: PoolClient) => Promise<unknown>): Promise<unknown> =>
   inTransaction(pool, async (sql) => {
-    // SQL: for this transaction only. Checking the rows of a constraint takes long, and blocks nobody.
-    await sql.query(`SET LOCAL lock_timeout = ${LOCK_MS}; SET LOCAL statement_timeout = 0`);
+    // SQL: for this transaction only.
+    await sql.query(`SET LOCAL lock_timeout = ${LOCK_MS}`);
     return work(sql);
   });
 
 /** The first table gets a range that ends well ahead, so that the constraint refuses no row meanwhile. */
 async function divide(pool: Pool, current: bigint, span: bigint): Promise<void> {
   // SQL: after a restore into a new cluster, rows may have higher numbers than its transactions.
-  const { rows } = await pool.query<{ newest: bigint | null }>(
-    `SELECT max(tx) AS newest FROM ${FIRST}`,
+  const { rows } = await pool.query<{ newest: string | null }>(
+    `SELECT max(tx)::text AS newest FROM ${FIRST}`,
   );
-  const newest = rows[0]?.newest ?? 0n;
+  const newest = BigInt(rows[0]?.newest ?? 0);
   const upper = ((newest > current ? newest : current) / span + 2n) * span;
   const bound = `${FIRST}_bound`;
   await alter(pool, (sql) =>

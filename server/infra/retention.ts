@@ -3,10 +3,11 @@
  * (corrections, differences between ledger and chain) are kept forever. So is the audit: a deleted entry would break its
  * owner's hash chain, and the database refuses to delete one (purser_audit_append_only).
  */
+import type { FastifyInstance } from "fastify";
 import fp from "fastify-plugin";
 import type { Retention } from "../config.ts";
 import { IS_PAYMENT } from "./db/payments-only.ts";
-import type { Sql } from "./db/pool.ts";
+import { createPool, surviveLostConnections, TIMEOUTS, type Pool, type Sql } from "./db/pool.ts";
 import {
   countOutsideRanges,
   EVENT_HOURS,
@@ -246,6 +247,24 @@ const FORMER_TASKS = [
   "forget-sign-ins",
 ];
 
+/** A pool without time limits: checking a constraint reads all rows of a table. */
+async function withPatience<T>(
+  { config, log }: FastifyInstance,
+  work: (pool: Pool) => Promise<T>,
+): Promise<T> {
+  const pool = createPool(config.databaseUrl ?? "", {
+    maxConnections: 1,
+    timeouts: TIMEOUTS.none,
+    applicationName: "purser partitions",
+  });
+  surviveLostConnections(pool, (err) => log.warn({ err }, "database connection lost"));
+  try {
+    return await work(pool);
+  } finally {
+    await pool.end();
+  }
+}
+
 export default fp(
   async (app) => {
     app.jobs.addTask(
@@ -257,7 +276,7 @@ export default fp(
     app.jobs.addTask(
       "keep-event-partitions",
       async () => {
-        const changed = await keepEventPartitions(app.pool);
+        const changed = await withPatience(app, (pool) => keepEventPartitions(pool));
         if (changed.made.length + changed.dropped.length > 0)
           app.log.info(changed, "partitions of events");
       },

@@ -34,7 +34,10 @@ const MOST_ROWS = 2 * PAYMENTS_EACH;
 
 const bad = (scans: Scan[]): Scan[] =>
   scans.filter(
-    ({ table, node, rows }) => BIG_TABLES.has(table) && (node === "Seq Scan" || rows > MOST_ROWS),
+    ({ table, partition, node, rows }) =>
+      BIG_TABLES.has(table) &&
+      // Partitions that were made ahead are empty.
+      ((node === "Seq Scan" && (partition === table || rows > 0)) || rows > MOST_ROWS),
   );
 
 t.test("hot statements, with custom and with generic plans", async (t) => {
