@@ -151,7 +151,8 @@ t.test("lists and sums", { timeout: 120_000 }, async (t) => {
       );
     const doctor = async () => {
       const database = openReadOnly(primary.url);
-      const findings = await examine(database, config(standby.url)).finally(() => database.close());
+      t.teardown(() => database.close());
+      const findings = await examine(database, config(standby.url));
       return findings.find(({ check }) => check === "read replica");
     };
     t.match(await doctor(), { level: "ok", says: "follows the primary" });
