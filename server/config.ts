@@ -250,6 +250,7 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     operator: env.OPERATOR,
     databaseUrl: env.DATABASE_DIRECT_URL ?? env.DATABASE_URL,
     databasePooledUrl: env.DATABASE_DIRECT_URL && env.DATABASE_URL,
+    databaseReadUrl: env.DATABASE_READ_URL,
     retention: {
       blockedDays: env.RETAIN_DAYS.blocked,
       bytesDays: env.RETAIN_DAYS.bytes,

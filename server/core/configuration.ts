@@ -4,7 +4,7 @@
  */
 import { Type } from "typebox";
 import { isLoopbackHost, readTrust } from "./client-address.ts";
-import { databaseUrl } from "./database-settings.ts";
+import { databaseReadUrl, databaseUrl } from "./database-settings.ts";
 import { feeAddress, perMille } from "./fees.ts";
 import { readGasBudget } from "./gas.ts";
 import { mailFrom, smtpUrl } from "./mail-settings.ts";
@@ -109,6 +109,12 @@ const DATABASE = {
     meaning:
       "Postgres itself, where `DATABASE_URL` leads to a [transaction pooler](../operations/pooler.md).",
     who: "an operator with PgBouncer or the like.",
+  }),
+  DATABASE_READ_URL: setting(databaseReadUrl, {
+    secret: true,
+    meaning:
+      "A streaming standby of `DATABASE_URL`, for lists, sums and exports. See [read replica](../operations/read-replica.md).",
+    who: "an operator whose primary is busy with payments.",
   }),
   RETAIN_DAYS: setting(readDaysKept, {
     default: "",

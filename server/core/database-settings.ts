@@ -6,6 +6,8 @@ export interface DatabaseSettings {
   databaseUrl: string | undefined;
   /** Set if most connections use a transaction pooler. */
   databasePooledUrl: string | undefined;
+  /** A streaming standby for reads that decide nothing. */
+  databaseReadUrl?: string | undefined;
 }
 
 const AUTHORITY = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?)([^/?#]*)(.*)$/s;
@@ -45,3 +47,7 @@ function readDatabaseUrl(text: string): string | undefined {
 }
 
 export const databaseUrl = formed("a postgres:// URL", readDatabaseUrl);
+
+export const databaseReadUrl = formed("a postgres:// URL with one host", (text) =>
+  urlsOfHosts(text).length === 1 ? readDatabaseUrl(text) : undefined,
+);

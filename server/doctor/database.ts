@@ -1,6 +1,8 @@
 /** The doctor's checks of Postgres: its settings, the tables and functions of this build, and overdue work. */
+import { setTimeout as sleep } from "node:timers/promises";
 import { createPool, type Pool } from "../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../infra/db/prisma.ts";
+import { identify, whyNotItsStandby } from "../infra/db/read-replica.ts";
 import { readDurability } from "../infra/db/settings.ts";
 import { readFunctions, readInstalled } from "../infra/db/functions.ts";
 import { OLDEST_POSTGRES, readMigrations } from "../infra/db/migrate.ts";
@@ -67,6 +69,7 @@ export async function checkDatabase(
   const general = [
     look("database durability", LOOK_AGAIN, () => durability(pool)),
     look("database clock", LOOK_AGAIN, () => clock(pool)),
+    ...(config.databaseReadUrl === undefined ? [] : [readReplica(pool, config.databaseReadUrl)]),
   ];
   if (isFirstStart) {
     const tables = look("database tables", LOOK_AGAIN, () => firstStart(pool));
@@ -176,6 +179,57 @@ export async function clock(pool: Pool): Promise<Finding> {
 /** Before a start, pending ones are what the start is for. */
 export async function migrations(pool: Pool, { isBeforeStart = false } = {}): Promise<Finding> {
   const check = "database migrations";
+/** How long a standby may need to replay what the primary has now. */
+const REPLAYED_WITHIN_MS = 5_000;
+
+async function readReplica(pool: Pool, url: string): Promise<Finding[]> {
+  const check = "read replica";
+  const standby = createPool(url, {
+    maxConnections: 1,
+    applicationName: "purser-doctor",
+    isReadOnly: true,
+    isStandby: true,
+    answerMs: REPLAYED_WITHIN_MS,
+  });
+  standby.on("error", () => undefined);
+  const look = async (): Promise<Finding> => {
+    const written = await identify(pool);
+    const fromMs = performance.now();
+    for (;;) {
+      const replica = await identify(standby);
+      const why = whyNotItsStandby(written, replica);
+      if (why !== undefined)
+        return wrong(check, `it ${why}`, "Set DATABASE_READ_URL to a standby of DATABASE_URL.");
+      if (replica.lsn >= written.lsn) return ok(check, "follows the primary");
+      if (performance.now() - fromMs > REPLAYED_WITHIN_MS)
+        return warning(
+          check,
+          `is ${written.lsn - replica.lsn} bytes behind for more than ${durationOf(REPLAYED_WITHIN_MS / 1_000)}; reads use the primary`,
+          "Check the standby's log, and pg_stat_replication on the primary.",
+        );
+      await sleep(LOOK_MS);
+    }
+  };
+  try {
+    return await found(check, look, {
+      todo: "Check that DATABASE_READ_URL is right and that the standby is running. Reads use the primary meanwhile.",
+      level: "warning",
+    });
+  } finally {
+    await standby.end();
+  }
+}
+const LOOK_MS = 100;
+
+async function migrations(pool: Pool): Promise<Finding> {
+  // SQL: the table of migrations is not a Prisma model.
+  const pending = await pendingMigrations((sql) => pool.query(sql));
+  if (pending.length > 0)
+    return wrong(
+      "database migrations",
+      `${pending.length} pending, first ${pending[0] ?? ""}`,
+      "Start one replica of this build: it applies them.",
+    );
   // SQL: the table of migrations is not a Prisma model.
   const { rows } = await pool.query<{ name: string; checksum: string }>(
     "SELECT migration_name AS name, checksum FROM _prisma_migrations WHERE finished_at IS NOT NULL AND rolled_back_at IS NULL",

@@ -3,10 +3,18 @@
  * (corrections, differences between ledger and chain) are kept forever. So is the audit: a deleted entry would break its
  * owner's hash chain, and the database refuses to delete one (purser_audit_append_only).
  */
+import type { FastifyInstance } from "fastify";
 import fp from "fastify-plugin";
 import type { Retention } from "../config.ts";
 import { IS_PAYMENT } from "./db/payments-only.ts";
-import type { Sql } from "./db/pool.ts";
+import { createPool, surviveLostConnections, TIMEOUTS, type Pool, type Sql } from "./db/pool.ts";
+import {
+  countOutsideRanges,
+  EVENT_HOURS,
+  keepEventPartitions,
+  partitionsInUse,
+} from "./event-partitions.ts";
+import { registerGauges } from "./telemetry.ts";
 
 /** In small batches, so that no lock is held for long. */
 const BATCH = 500;
@@ -106,7 +114,6 @@ const rulesFor = (days: Retention): readonly Rule[] => [
   },
   // Kept longer than any call runs.
   { what: "canceled", hours: 1, sql: rowsOf("canceled_calls", "created_at") },
-  { what: "events", hours: 2 * DAY, sql: rowsOf("events", "created_at") },
   {
     what: "blocked",
     hours: days.blockedDays * DAY,
@@ -208,7 +215,13 @@ export async function deleteOldRows(
 ): Promise<Record<string, number>> {
   const deleted: Record<string, number> = {};
   const failures: unknown[] = [];
-  for (const { what, hours, sql: text } of rulesFor(days))
+  // A place in a partitioned table names a row of every partition, so each one is a table of its own here.
+  const events = (await partitionsInUse(sql)).map((table) => ({
+    what: "events",
+    hours: EVENT_HOURS,
+    sql: rowsOf(table, "created_at"),
+  }));
+  for (const { what, hours, sql: text } of [...rulesFor(days), ...events])
     try {
       for (let count = batch; count === batch;) {
         // SQL: deletes in batches by index, which Prisma cannot express.
@@ -234,6 +247,24 @@ const FORMER_TASKS = [
   "forget-sign-ins",
 ];
 
+/** A pool without time limits: checking a constraint reads all rows of a table. */
+async function withPatience<T>(
+  { config, log }: FastifyInstance,
+  work: (pool: Pool) => Promise<T>,
+): Promise<T> {
+  const pool = createPool(config.databaseUrl ?? "", {
+    maxConnections: 1,
+    timeouts: TIMEOUTS.none,
+    applicationName: "purser partitions",
+  });
+  surviveLostConnections(pool, (err) => log.warn({ err }, "database connection lost"));
+  try {
+    return await work(pool);
+  } finally {
+    await pool.end();
+  }
+}
+
 export default fp(
   async (app) => {
     app.jobs.addTask(
@@ -242,6 +273,25 @@ export default fp(
         app.log.info(await deleteOldRows(app.pool, app.config.retention), "old rows deleted"),
       { cron: "17 * * * *", atStart: true },
     );
+    app.jobs.addTask(
+      "keep-event-partitions",
+      async () => {
+        const changed = await withPatience(app, (pool) => keepEventPartitions(pool));
+        if (changed.made.length + changed.dropped.length > 0)
+          app.log.info(changed, "partitions of events");
+      },
+      { cron: "47 * * * *", atStart: true },
+    );
+    registerGauges(app.metrics, {
+      labelNames: [],
+      rows: async () => [{ labels: {}, count: await countOutsideRanges(app.pool) }],
+      gauges: {
+        purser_events_outside_partitions: [
+          "Live events in no range of transactions, up to a thousand: the job that makes the ranges did not run",
+          ({ count }) => count,
+        ],
+      },
+    });
     for (const task of FORMER_TASKS) app.jobs.addTask(task, async () => undefined);
   },
   { name: "retention" },

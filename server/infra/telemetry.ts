@@ -61,8 +61,8 @@ const SHORTEST_PASSWORD = 12;
 
 /** Hides the operator's secrets from every log line, wherever they appear. */
 export function hideConfigured(config: Config): Hide {
-  const databases = [config.databaseUrl, config.databasePooledUrl].flatMap((text) =>
-    text === undefined ? [] : [text, ...urlsOfHosts(text)],
+  const databases = [config.databaseUrl, config.databasePooledUrl, config.databaseReadUrl].flatMap(
+    (text) => (text === undefined ? [] : [text, ...urlsOfHosts(text)]),
   );
   const passwords = databases.flatMap((text) => {
     const { password } = URL.canParse(text) ? new URL(text) : { password: "" };

@@ -2,6 +2,7 @@
 import { randomBytes } from "node:crypto";
 import type { Test } from "tap";
 import type { Pool } from "../../server/infra/db/pool.ts";
+import { keepEventPartitions } from "../../server/infra/event-partitions.ts";
 import { newId } from "../../server/core/ids.ts";
 import { readLimits, readOutstanding } from "../../server/plugins/guardrails/store.ts";
 import {
@@ -98,6 +99,7 @@ async function seed(pool: Pool, mine: SeededAgent): Promise<void> {
       WHERE p.block_number <= $1`,
     [SETTLED_EACH],
   );
+  await keepEventPartitions(pool);
   for (const table of tables) await pool.query(`ALTER TABLE ${table} ENABLE TRIGGER USER`);
   await pool.query(
     `UPDATE agents a SET daily_limit = 1000, window_tail_at = now() - interval '24 hours 1 second',

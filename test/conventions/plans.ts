@@ -24,6 +24,8 @@ export interface Scan {
   statement: string;
   node: string;
   table: string;
+  /** The table, or the partition of it. */
+  partition: string;
   index: string | undefined;
   rows: number;
   /** The conditions of the scan, as the planner prints them. */
@@ -86,5 +88,8 @@ function scansIn(node: PlanNode, statement: string): Scan[] {
     )
     .join(" ");
   const { "Node Type": type, "Index Name": index } = node;
-  return [{ statement, node: type, table, index, rows, conditions }, ...below];
+  const scan = { statement, node: type, table: tableOf(table), partition: table, index };
+  return [{ ...scan, rows, conditions }, ...below];
 }
+
+const tableOf = (partition: string): string => partition.replace(/^events_\w+$/, "events");

@@ -94,6 +94,11 @@ export class Server {
     await this.start(this.#settings);
   }
 
+  async restartWith(settings: string[]): Promise<void> {
+    await this.stop();
+    await this.start([...this.#settings, ...settings]);
+  }
+
   async stop(): Promise<void> {
     await this.#server?.stop();
   }

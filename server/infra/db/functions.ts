@@ -121,7 +121,8 @@ async function drop(client: Client, name: string): Promise<void> {
   const { rows } = await client.query<{ statement: string }>(
     `SELECT format('DROP TRIGGER %I ON %s', t.tgname, t.tgrelid::regclass) AS statement
        FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
-      WHERE p.proname = $1 AND p.pronamespace = current_schema()::regnamespace
+      -- A partition's trigger goes with its table's.
+      WHERE t.tgparentid = 0 AND p.proname = $1 AND p.pronamespace = current_schema()::regnamespace
      UNION ALL
      SELECT format('DROP FUNCTION %s', p.oid::regprocedure) FROM pg_proc p
       WHERE p.proname = $1 AND p.pronamespace = current_schema()::regnamespace

@@ -1,3 +1,4 @@
+import type { FastifyInstance } from "fastify";
 import fp from "fastify-plugin";
 import { connectionsOf } from "../../core/worker-settings.ts";
 import { Counter, type Registry } from "prom-client";
@@ -12,6 +13,7 @@ import { createPrisma, type PrismaClient } from "./prisma.ts";
 import { afterStartup } from "../after-startup.ts";
 import { registerGauges } from "../telemetry.ts";
 import { onPromotion } from "./primary.ts";
+import { ReadReplica, type Reading } from "./read-replica.ts";
 import { readDurability } from "./settings.ts";
 import { SilenceWatch } from "./silence.ts";
 
@@ -29,6 +31,11 @@ declare module "fastify" {
     silence: SilenceWatch;
     /** For all ordinary reads and writes. */
     prisma: PrismaClient;
+    /**
+     * For lists, sums and exports, on a read replica where there is one. Never for what decides about money or access,
+     * nor for the answer to a write.
+     */
+    reading: Reading;
   }
 }
 
@@ -37,6 +44,8 @@ declare module "fastify" {
  * quiet hour finds them.
  */
 const KEPT = 4;
+/** A read replica that does not report its position within this time is not used. */
+const REPLICA_ANSWER_MS = 750;
 
 export default fp(
   async (app) => {
@@ -75,6 +84,7 @@ export default fp(
     app.decorate("enginePool", enginePool);
     app.decorate("prismaPool", prismaPool);
     app.decorate("prisma", prisma);
+    app.decorate("reading", openReading(app, ordinary));
     const closing = new AbortController();
     countPromotions(app.metrics, pool, closing.signal);
     app.addHook("onClose", async () => {
@@ -85,6 +95,48 @@ export default fp(
   },
   { name: "db" },
 );
+
+/** The pools of the read replica, if there is one. */
+function openReading(app: FastifyInstance, maxConnections: number): Reading {
+  const { databaseReadUrl } = app.config;
+  if (databaseReadUrl === undefined) return (read) => read(app.prisma);
+  // Not the watch of the primary's connections: they are not suspect when this server is silent.
+  const silence = new SilenceWatch();
+  const open = (applicationName: string, options: PoolOptions): Pool => {
+    const pool = createPool(databaseReadUrl, {
+      applicationName,
+      silence,
+      isReadOnly: true,
+      isStandby: true,
+      ...options,
+    });
+    surviveLostConnections(pool, (error) =>
+      app.log.warn({ err: error }, "read replica connection lost"),
+    );
+    return pool;
+  };
+  const pool = open("purser reads", { maxConnections });
+  const status = open("purser reads status", { maxConnections: 4, answerMs: REPLICA_ANSWER_MS });
+  const prisma = createPrisma(pool);
+  const replica = new ReadReplica({
+    primary: { sql: app.prismaPool, prisma: app.prisma },
+    replica: { status, prisma },
+    metrics: app.metrics,
+    log: app.log,
+  });
+  const closing = new AbortController();
+  let watching: Promise<void> | undefined;
+  app.addHook("onReady", async () => {
+    watching = replica.watch(closing.signal);
+  });
+  app.addHook("onClose", async () => {
+    closing.abort();
+    await watching;
+    await prisma.$disconnect();
+    await Promise.all([pool.end(), status.end()]);
+  });
+  return (read) => replica.read(read);
+}
 
 function countPromotions(metrics: Registry, pool: Pool, signal: AbortSignal): void {
   const promotions = new Counter({

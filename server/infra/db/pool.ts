@@ -1,6 +1,6 @@
 import { DatabaseError, Pool as PgPool, type PoolClient, TypeOverrides } from "pg";
 import { urlsOfHosts } from "../../core/database-settings.ts";
-import { isOfConnection, PrimaryClient } from "./primary.ts";
+import { isOfConnection, PrimaryClient, StandbyClient } from "./primary.ts";
 import { SilenceWatch } from "./silence.ts";
 
 /** int8 and whole NUMERIC become bigint, so that money is never a float. */
@@ -60,7 +60,7 @@ const ANSWER_MARGIN_MS = 1_000;
 export function connectionSettings(
   connectionString: string,
   timeouts: Timeouts,
-  { isPooled = false, isReadOnly = false } = {},
+  { isPooled = false, isReadOnly = false, isStandby = false } = {},
 ) {
   const urls = urlsOfHosts(connectionString).map((text) => new URL(text));
   const [first] = urls as [URL, ...URL[]];
@@ -79,7 +79,7 @@ export function connectionSettings(
     connectionString: first.href,
     urls: urls.map(({ href }) => href),
     isPooled,
-    Client: PrimaryClient as unknown as new () => PrimaryClient,
+    Client: (isStandby ? StandbyClient : PrimaryClient) as unknown as new () => PrimaryClient,
     ...(!isPooled && { options: settings.join(" ").trim() }),
     keepAlive: true,
     keepAliveInitialDelayMillis: 5_000,
@@ -99,6 +99,10 @@ export interface PoolOptions {
   isPooled?: boolean;
   /** Postgres itself refuses every write. */
   isReadOnly?: boolean;
+  /** The URL leads to a standby; otherwise only a primary is used. */
+  isStandby?: boolean;
+  /** We give up waiting for an answer after this, and close the connection. */
+  answerMs?: number;
 }
 
 export function createPool(connectionString: string, options: PoolOptions = {}): Pool {
@@ -110,6 +114,10 @@ export function createPool(connectionString: string, options: PoolOptions = {}):
     min: options.keeps ?? 0,
     idleTimeoutMillis: 30_000,
     application_name: options.applicationName ?? "purser",
+    ...(options.answerMs !== undefined && {
+      query_timeout: options.answerMs,
+      connectionTimeoutMillis: options.answerMs,
+    }),
   });
   watchSilence(pool, timeouts, options.silence ?? new SilenceWatch());
   return pool;
@@ -257,6 +265,12 @@ export const LOCK_TIMEOUT = "55P03";
 const QUERY_CANCELED = "57014";
 export const isStatementTimeout = (error: unknown): boolean =>
   isRaised(error, new Set([QUERY_CANCELED]));
+/**
+ * True if a standby canceled the read, because replaying the primary's changes would have had to wait for it. P2034:
+ * Prisma's name for the same code.
+ */
+export const isRecoveryConflict = (error: unknown): boolean =>
+  isRaised(error, new Set(["40001", "P2034"]));
 /** Postgres: a transaction was idle for longer than `idle_in_transaction_session_timeout`. */
 const IDLE_IN_TRANSACTION = "25P03";
 

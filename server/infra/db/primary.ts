@@ -243,6 +243,21 @@ function destroy(client: Client, why: string): void {
   connection.stream.destroy(new Error(`Connection terminated: ${why}`));
 }
 
+/** The same object reaches every caller: of `connect`, of an open query, and of the pool. */
+function noteErrors(client: Client): Wire {
+  const { connection } = client as unknown as { connection: Wire };
+  connection.on("error", (error) => void ofConnections.add(error));
+  return connection;
+}
+
+/** A connection to a standby, for reads. */
+export class StandbyClient extends Client {
+  constructor(config: ClientConfig) {
+    super(config);
+    noteErrors(this);
+  }
+}
+
 export class PrimaryClient extends Client {
   readonly #config: PrimaryConfig;
 
@@ -251,9 +266,7 @@ export class PrimaryClient extends Client {
     this.#config = config;
     // The connection may be lost before its owner adds a listener.
     this.on("error", () => undefined);
-    const { connection } = this as unknown as { connection: Wire };
-    // The same object reaches every caller: of `connect`, of an open query, and of the pool.
-    connection.on("error", (error) => void ofConnections.add(error));
+    const connection = noteErrors(this);
     connection.on("errorMessage", ({ code }) => {
       if (code === READ_ONLY) setImmediate(() => this.cut("the server became read-only"));
     });

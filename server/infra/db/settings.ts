@@ -6,14 +6,17 @@ import type { DatabaseSettings } from "../../core/database-settings.ts";
 import { connectionsInAll } from "../../core/worker-settings.ts";
 import {
   connectionSettings,
+  createPool,
   DISK_FULL,
   inTransaction,
+  isDatabaseUnavailable,
   sqlState,
   TIMEOUTS,
   type Pool,
   type Sql,
 } from "./pool.ts";
 import { PrimaryClient, type PrimaryConfig } from "./primary.ts";
+import { identify, whyNotItsStandby } from "./read-replica.ts";
 
 /** Its message is one sentence for the operator. */
 export class UnfitDatabase extends Error {
@@ -25,6 +28,8 @@ const POOLER_WITHOUT_DIRECT =
 const POOLER_AS_DIRECT =
   "DATABASE_DIRECT_URL leads to a connection pooler (such as PgBouncer). Set it to Postgres itself";
 
+const REPLICA_ANSWER_MS = 3_000;
+
 /** A setting that Postgres does not know, so it returns what we sent; a pooler refuses it or drops it. */
 const MARK = "purser.direct";
 
@@ -32,7 +37,7 @@ const MARK = "purser.direct";
 export async function checkDatabase(
   settings: DatabaseSettings & { workers?: number },
 ): Promise<string[]> {
-  const { databaseUrl, databasePooledUrl } = settings;
+  const { databaseUrl, databasePooledUrl, databaseReadUrl } = settings;
   if (databaseUrl === undefined) return [];
   const base = connectionSettings(databaseUrl, TIMEOUTS.jobs);
   const marked = { ...base, options: `${base.options ?? ""} -c ${MARK}=1` };
@@ -46,6 +51,7 @@ export async function checkDatabase(
     const notes = [
       ...(await durabilityNotes(sql, base.urls.length)),
       ...(await connectionNotes(sql, settings.workers ?? 1)),
+      ...(databaseReadUrl === undefined ? [] : await readReplicaNotes(sql, databaseReadUrl)),
     ];
     return { place: await placeOf(sql), notes };
   }).catch((error: unknown) => {
@@ -65,6 +71,32 @@ export async function checkDatabase(
     },
   );
   return direct.notes;
+}
+
+/** Refuses a server that is no standby of the primary. One that cannot be reached now is not used until it can be. */
+async function readReplicaNotes(primary: Sql, url: string): Promise<string[]> {
+  const pool = createPool(url, {
+    maxConnections: 1,
+    isReadOnly: true,
+    isStandby: true,
+    answerMs: REPLICA_ANSWER_MS,
+  });
+  pool.on("error", () => undefined);
+  try {
+    const replica = await identify(pool);
+    const why = whyNotItsStandby(await identify(primary), replica);
+    if (why === undefined) return [];
+    throw new UnfitDatabase(
+      `DATABASE_READ_URL ${why}. Set it to a streaming standby of DATABASE_URL, or remove it`,
+    );
+  } catch (error) {
+    if (!isDatabaseUnavailable(error)) throw error;
+    return [
+      "DATABASE_READ_URL cannot be reached. Lists, sums and exports use the primary until it can be.",
+    ];
+  } finally {
+    await pool.end();
+  }
 }
 
 async function withConnection<T>(

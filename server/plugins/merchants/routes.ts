@@ -98,14 +98,15 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
     },
     async ({ owner, query }) => {
       const days = Number(query.days ?? DEFAULT_DAYS);
-      const { prisma } = app;
-      const [totals, refunded, perDay, failures, refusals] = await Promise.all([
-        readTotals(prisma, owner, days),
-        readRefundTotals(prisma, owner.id, days),
-        readDays(prisma, owner, days),
-        readFailures(prisma, owner, days),
-        readRefusals(prisma, owner.id, days),
-      ]);
+      const [totals, refunded, perDay, failures, refusals] = await app.reading((prisma) =>
+        Promise.all([
+          readTotals(prisma, owner, days),
+          readRefundTotals(prisma, owner.id, days),
+          readDays(prisma, owner, days),
+          readFailures(prisma, owner, days),
+          readRefusals(prisma, owner.id, days),
+        ]),
+      );
       return {
         address: getAddress(owner.address),
         network: owner.chainId === 0 ? null : networkName(owner.chainId),
@@ -136,8 +137,8 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
     },
     async ({ owner, query }) => {
       const request = readProductRequest(query);
-      return withinTime(app.prisma, app.config.timings.searchMs, (tx) =>
-        readProducts(tx, owner, request),
+      return app.reading((prisma) =>
+        withinTime(prisma, app.config.timings.searchMs, (tx) => readProducts(tx, owner, request)),
       );
     },
   );
@@ -156,7 +157,8 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
     },
     async ({ owner, query }) => {
       const filter = readSettlementFilters(query, app.config.networks);
-      return toPage(await listPaid(app.prisma, owner, filter), filter.page.limit, presentPaid);
+      const rows = await app.reading((prisma) => listPaid(prisma, owner, filter));
+      return toPage(rows, filter.page.limit, presentPaid);
     },
   );
 
@@ -175,7 +177,7 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
     async ({ owner, query }, reply) => {
       const { page, ...filter } = readSettlementFilters(query, app.config.networks);
       const lines = settlementsCsv(
-        (chunk) => listPaid(app.prisma, owner, { ...filter, page: chunk }),
+        (chunk) => app.reading((prisma) => listPaid(prisma, owner, { ...filter, page: chunk })),
         page,
       );
       return reply

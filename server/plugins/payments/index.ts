@@ -237,13 +237,15 @@ function decorateReading(app: FastifyInstance): void {
   app.decorate(
     "paymentHistory",
     new PaymentHistory({
-      list: (filter) => listPayments(app.prisma, filter),
+      list: (filter) => app.reading((prisma) => listPayments(prisma, filter)),
       find: (key) => findPayment(app.pool, key),
       search: async (ownerId, query) => {
         const search = readPaymentSearch(query);
         const agentIds = await agentsOf(app.prisma, { ownerId, agentId: search.agentId });
-        return withinTime(app.prisma, app.config.timings.searchMs, (tx) =>
-          searchPayments(tx, agentIds, search),
+        return app.reading((prisma) =>
+          withinTime(prisma, app.config.timings.searchMs, (tx) =>
+            searchPayments(tx, agentIds, search),
+          ),
         );
       },
       networkOf: (chainId) => app.networkOf(chainId),
@@ -254,8 +256,8 @@ function decorateReading(app: FastifyInstance): void {
       {
         agents: (query) => overviewAgents(app.prisma, query),
         limits: (ids) => app.limits.ofMany(ids),
-        buckets: (query) => paymentBuckets(app.prisma, query),
-        blocked: (ids) => blockedLastDay(app.prisma, ids),
+        buckets: (query) => app.reading((prisma) => paymentBuckets(prisma, query)),
+        blocked: (ids) => app.reading((prisma) => blockedLastDay(prisma, ids)),
         balances: app.walletBalances,
         ledger: (ownerId) => app.reconciliation.stateFor(ownerId),
         gas: (ownerId) => gasBudgetsOf(app, ownerId),

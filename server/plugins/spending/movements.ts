@@ -4,6 +4,7 @@
  */
 import { plainWords } from "../../core/foreign-text.ts";
 import { atomicOf, Prisma, type Db } from "../../infra/db/prisma.ts";
+import type { Reading } from "../../infra/db/read-replica.ts";
 import { CHANNELS } from "../../schemes/batch-settlement/index.ts";
 import { csvCell } from "../payments/history.ts";
 import { formatAtomic } from "../../core/money.ts";
@@ -68,15 +69,18 @@ export interface Span {
 }
 
 export async function* movementsOf(
-  db: Db,
+  reading: Reading,
   agents: readonly ExportedAgent[],
   span: Span,
 ): AsyncGenerator<Movement[]> {
   for (const agent of agents) {
     let after: Row | undefined;
     do {
-      const rows: Row[] = await readChunk(db, agent.id, span, after);
-      const refunds = await readRefunds(db, agent.id, rows);
+      const last = after;
+      const { rows, refunds } = await reading(async (prisma) => {
+        const chunk = await readChunk(prisma, agent.id, span, last);
+        return { rows: chunk, refunds: await readRefunds(prisma, agent.id, chunk) };
+      });
       yield rows.map((row) => asMovement(agent, row, refunds));
       after = rows.length === CHUNK ? rows.at(-1) : undefined;
     } while (after);

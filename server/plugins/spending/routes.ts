@@ -51,8 +51,10 @@ const sums: FastifyPluginAsyncTypebox = async (app) => {
       const request = readSpendingRequest(query, await databaseNow(app.prisma));
       const { agentId } = request.wanted;
       const agentIds = await agentsOf(app.prisma, { ownerId: owner.id, agentId });
-      return withinTime(app.prisma, app.config.timings.searchMs, (tx) =>
-        readSpending(tx, agentIds, request),
+      return app.reading((prisma) =>
+        withinTime(prisma, app.config.timings.searchMs, (tx) =>
+          readSpending(tx, agentIds, request),
+        ),
       );
     },
   );
@@ -126,7 +128,7 @@ const exports: FastifyPluginAsyncTypebox = async (app) => {
     async ({ owner, query }, reply) => {
       const span = readSpan(query);
       const agents = await exportedAgents(app, owner.id, query.agentId);
-      const lines = movementsCsv(movementsOf(app.prisma, agents, span), (id) => app.networkOf(id));
+      const lines = movementsCsv(movementsOf(app.reading, agents, span), (id) => app.networkOf(id));
       return reply
         .type("text/csv; charset=utf-8")
         .header("content-disposition", file(query, "csv"))
@@ -150,10 +152,12 @@ const exports: FastifyPluginAsyncTypebox = async (app) => {
       const span = readSpan(query);
       const agents = await exportedAgents(app, owner.id, query.agentId);
       const ledger = await app.reconciliation.stateFor(owner.id);
-      const books = await withinTime(app.prisma, app.config.timings.searchMs, (tx) =>
-        readBooks(tx, agents, span, ledger),
+      const books = await app.reading((prisma) =>
+        withinTime(prisma, app.config.timings.searchMs, (tx) =>
+          readBooks(tx, agents, span, ledger),
+        ),
       );
-      const text = beancountOf(books, movementsOf(app.prisma, agents, span), query);
+      const text = beancountOf(books, movementsOf(app.reading, agents, span), query);
       return reply
         .type("text/plain; charset=utf-8")
         .header("content-disposition", file(query, "beancount"))
