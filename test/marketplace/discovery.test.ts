@@ -268,6 +268,20 @@ t.test("a catalogue that changes what it says is probed anew", async (t) => {
   t.equal((await listedAt(shop)).size, 0, "dropped after five failed probes");
 });
 
+t.test("outside of local mode only https is imported", async (t) => {
+  const other = await catalogue(t);
+  other.items = [item("http://shop.example/plain"), item("https://shop.example/tls")];
+  const env = { FETCH_PRIVATE_ORIGINS: other.origin, FOREIGN_CATALOGUES: other.url };
+  const made = await testApp(t, { chain: service.chain, env });
+  await made.app.discovery.tidy();
+  await made.app.discovery.read();
+  const found = await made.app.prisma.discoveredUrl.findMany({ where: { documentUrl: other.url } });
+  t.same(
+    found.map(({ url }) => url),
+    ["https://shop.example/tls"],
+  );
+});
+
 t.test("a document that cannot be read for days is withdrawn with its entries", async (t) => {
   const shop = await seller(t);
   const other = await catalogue(t);
