@@ -73,6 +73,6 @@ export async function publishedClients(
   return [
     { client: "x402-2", name: "@x402/fetch", pay: wrapFetchWithPayment(watching, version2) },
     { client: "x402-1", name: "x402-fetch", pay: await version1() },
-    { client: "mpp", name: "mppx", pay: mpp.fetch as typeof fetch },
+    { client: "mpp", name: "mppx", pay: mpp.fetch },
   ];
 }

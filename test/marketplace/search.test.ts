@@ -200,7 +200,9 @@ t.test("our own API, MCP and the protocol's Bazaar give one order, page by page"
         payload: { jsonrpc: "2.0", id: 1, method: "tools/call", params },
       });
       const text = answer.body.replace(/^[^]*?data: /, "");
-      return toolResult((JSON.parse(text) as { result: object }).result) as unknown as Answer;
+      return toolResult(
+        (JSON.parse(text) as { result: { content: unknown } }).result,
+      ) as unknown as Answer;
     },
     bazaar: (query: string, page: object) => get("/api/x402/discovery/search", { query, ...page }),
   };

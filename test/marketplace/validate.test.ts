@@ -18,7 +18,14 @@ import { freePort } from "../../server/local/free-port.ts";
 import { testApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
 import { selfSigned } from "../packages/bad-connections.ts";
-import { BLOCKED, brokenSellers, CASES, DOCUMENTS, OTHER_TOKEN } from "./broken-sellers.ts";
+import {
+  BLOCKED,
+  brokenSellers,
+  CASES,
+  DOCUMENTS,
+  OTHER_TOKEN,
+  type Case,
+} from "./broken-sellers.ts";
 import { publishedClients, signs } from "./published-clients.ts";
 
 const sellers = await brokenSellers(t);

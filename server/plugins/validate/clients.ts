@@ -4,7 +4,7 @@ import { isRecord } from "../../core/foreign-text.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { ApiError } from "../../errors.ts";
 import type { ClientOutlook, Finding } from "../../schemas/validate.ts";
-import { TOKEN_SCHEME } from "../../schemes/index.ts";
+import { findScheme, TOKEN_SCHEME } from "../../schemes/index.ts";
 import type { TargetResponse } from "../x402-client/ask.ts";
 import { chooseTerms } from "../x402-client/choose.ts";
 import type { OfferedTerms } from "../x402-client/terms.ts";
@@ -168,9 +168,23 @@ const isGiven = (value: unknown): boolean => value !== undefined && value !== nu
 
 /** The networks that x402-fetch 1.2 knows. */
 const STOCK_1_NETWORKS: ReadonlySet<unknown> = new Set([
-  ...["abstract", "abstract-testnet", "base", "base-sepolia", "avalanche", "avalanche-fuji"],
-  ...["iotex", "sei", "sei-testnet", "polygon", "polygon-amoy", "peaq", "story", "educhain"],
-  ...["skale-base-sepolia", "solana", "solana-devnet"],
+  "abstract",
+  "abstract-testnet",
+  "base",
+  "base-sepolia",
+  "avalanche",
+  "avalanche-fuji",
+  "iotex",
+  "sei",
+  "sei-testnet",
+  "polygon",
+  "polygon-amoy",
+  "peaq",
+  "story",
+  "educhain",
+  "skale-base-sepolia",
+  "solana",
+  "solana-devnet",
 ]);
 /** Its default `maxValue`. */
 const STOCK_1_MOST = 100_000n;
@@ -255,9 +269,8 @@ const isSignedByMppx = (
   version === 2 &&
   isConfigured &&
   networks.some(({ usdc }) => usdc.address.toLowerCase() === asset) &&
-  fields["scheme"] === TOKEN_SCHEME.name &&
+  findScheme(fields["scheme"], extra) === TOKEN_SCHEME &&
   /^[0-9]+$/.test(typeof fields["amount"] === "string" ? fields["amount"] : "") &&
   isAddress(String(fields["payTo"]), { strict: false }) &&
   Number(fields["maxTimeoutSeconds"]) > 0 &&
-  [extra["name"], extra["version"]].every((text) => typeof text === "string") &&
-  (extra["assetTransferMethod"] ?? "eip3009") === "eip3009";
+  [extra["name"], extra["version"]].every((text) => typeof text === "string");
