@@ -1,6 +1,7 @@
 -- Listings that match a search, best first. Each of p_words is a word or a phrase, and p_related what else it may mean (a tsquery, or
 -- ''). A word counts the more, the fewer listings have it, and by where it stands. Long texts count less. What matches less than
 -- a quarter as well as the best is left out. Equally good ones are ordered by proof of sales. A copy is never above its original.
+-- p_status chooses from the ranked ones, so that a list of the active ones has the order of the whole list.
 -- docs/decisions/0041-search.md explains it.
 CREATE FUNCTION purser_search(
   p_words TEXT[], p_related TEXT[], p_created_before TIMESTAMPTZ, p_owner_id TEXT, p_status TEXT, p_category TEXT, p_network TEXT,
@@ -45,7 +46,6 @@ BEGIN
        WHERE CASE WHEN v_query = '' THEN l.near_words && v_mistyped ELSE l.document @@ v_query END
          AND l.created_at <= p_created_before
          AND (p_owner_id IS NOT NULL OR l.status <> 'paused') AND (p_owner_id IS NULL OR l.owner_id = p_owner_id)
-         AND (p_status IS NULL OR l.status = p_status)
          AND (p_category IS NULL OR l.category = p_category)
          AND (p_network IS NULL OR l.network = p_network) AND (p_scheme IS NULL OR l.requirement ->> 'scheme' = p_scheme)
          AND (p_max_price IS NULL OR l.price <= p_max_price) AND (p_pay_to IS NULL OR l.pay_to = p_pay_to)
@@ -82,6 +82,6 @@ BEGIN
   SELECT f.id, row_number() OVER (
            ORDER BY b.band DESC, f.similar_to IS NOT NULL, f.status = 'active' DESC,
                     floor(log(2, 1 + greatest(f.settlements, least(f.uses, 10)))) DESC, f.payers DESC, f.price, f.created_at DESC, f.id)
-    FROM banded b JOIN found f USING (id) WHERE b.band >= 3;
+    FROM banded b JOIN found f USING (id) WHERE b.band >= 3 AND (p_status IS NULL OR f.status = p_status);
 END;
 $$;

@@ -217,6 +217,41 @@ t.test("a payment cannot change a listing: it only nominates a URL", async (t) =
   ]);
 });
 
+t.test(
+  "a payment makes a found listing the seller's own, only if its payee was paid",
+  async (t) => {
+    const shop = await seller(t);
+    const { app, announce, probeAll } = await announcing(t, shop);
+    const url = `${shop.origin}/found`;
+    const found = async (payTo: string) => {
+      await announce(url);
+      await probeAll();
+      const foundIn = "https://other.example/discovery/resources";
+      // As another catalogue's entry.
+      await app.pool.query("UPDATE listings SET found_in = $2, pay_to = $3 WHERE url = $1", [
+        url,
+        foundIn,
+        payTo.toLowerCase(),
+      ]);
+      await app.pool.query("DELETE FROM nominations");
+      const { rows } = await app.pool.query("SELECT id FROM listings WHERE url = $1", [url]);
+      await announce(url);
+      await probeAll();
+      return String(rows[0]?.id);
+    };
+    const of = async () =>
+      (await app.pool.query("SELECT id, found_in, pay_to FROM listings WHERE url = $1", [url]))
+        .rows;
+    const id = await found(SELLER);
+    t.same(await of(), [{ id, found_in: null, pay_to: SELLER.toLowerCase() }], "the same listing");
+    const wrong = await found(testAccount(77).address);
+    const [row, ...others] = await of();
+    t.same(others, []);
+    t.not(row?.id, wrong, "an entry for another payee goes");
+    t.match(row, { found_in: null, pay_to: SELLER.toLowerCase() });
+  },
+);
+
 t.test("a nominated URL must require this payment, at this URL", async (t) => {
   const shop = await seller(t);
   const { announce, listed, probeAll } = await announcing(t, shop);

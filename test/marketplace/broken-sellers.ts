@@ -15,6 +15,7 @@ const ARC = "eip155:5042002";
 const ARC_USDC = "0x3600000000000000000000000000000000000000";
 const BASE_USDC = "0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913";
 const BASE_SEPOLIA_USDC = "0x036CbD53842c5426634e7929541eC2318f3dCF7e";
+const POLYGON_USDC = "0x3c499c542cEF5E3811e1192ce70d8cC03d5c3359";
 const MULTICALL3 = "0xcA11bde05977b3631167028862bE2a173976CA11";
 
 const WELL_KNOWN = "/.well-known/x402";
@@ -305,6 +306,25 @@ export const CASES: Case[] = [
     name: "v1-only",
     codes: ["v1_only", "network_not_here"],
     change: inBody(),
+  },
+  {
+    name: "v1-on-polygon",
+    codes: ["v1_only", "network_not_here"],
+    change: inBody({
+      network: "polygon",
+      asset: POLYGON_USDC,
+      extra: { name: "USD Coin", version: "2" },
+    }),
+  },
+  {
+    name: "v1-without-extra",
+    codes: ["v1_only", "domain_missing", "network_not_here"],
+    change: inBody({ extra: undefined }),
+  },
+  {
+    name: "v1-in-another-token",
+    codes: ["v1_only", "asset_not_usdc", "network_not_here"],
+    change: inBody({ asset: OTHER_TOKEN, extra: { name: "Dollar", version: "1" } }),
   },
   {
     name: "both-versions",

@@ -268,6 +268,45 @@ t.test("a catalogue that changes what it says is probed anew", async (t) => {
   t.equal((await listedAt(shop)).size, 0, "dropped after five failed probes");
 });
 
+t.test("outside of local mode only https is imported", async (t) => {
+  const other = await catalogue(t);
+  other.items = [item("http://shop.example/plain"), item("https://shop.example/tls")];
+  const env = { FETCH_PRIVATE_ORIGINS: other.origin, FOREIGN_CATALOGUES: other.url };
+  const made = await testApp(t, { chain: service.chain, env });
+  await made.app.discovery.tidy();
+  await made.app.discovery.read();
+  const found = await made.app.prisma.discoveredUrl.findMany({ where: { documentUrl: other.url } });
+  t.same(
+    found.map(({ url }) => url),
+    ["https://shop.example/tls"],
+  );
+});
+
+t.test("a document that cannot be read for days is withdrawn with its entries", async (t) => {
+  const shop = await seller(t);
+  const other = await catalogue(t);
+  await begin([shop], other);
+  other.items = [item(`${shop.origin}/good`)];
+  await discover();
+  other.answer = (_, response) => response.writeHead(500).end();
+  const failedReads = async (times: number) => {
+    for (let time = 0; time < times; time += 1) {
+      await makeDue();
+      await discovery.read();
+    }
+    return (await listedAt(shop)).size;
+  };
+  t.equal(await failedReads(11), 1, "eleven failures change nothing");
+  other.answer = undefined;
+  t.equal(await failedReads(1), 1);
+  other.answer = (_, response) => response.writeHead(500).end();
+  t.equal(await failedReads(11), 1, "a read in between begins anew");
+  t.equal(await failedReads(1), 0, "the twelfth in a row withdraws them");
+  other.answer = undefined;
+  await discover();
+  t.equal((await listedAt(shop)).size, 1, "it comes back with the catalogue");
+});
+
 t.test("huge, slow, redirecting and broken catalogues change nothing", async (t) => {
   const shop = await seller(t);
   const other = await catalogue(t);

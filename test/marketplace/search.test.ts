@@ -7,8 +7,11 @@ import { searchListings } from "../../server/plugins/listings/search.ts";
 import { searchWords } from "../../server/plugins/listings/search-words.ts";
 import { databaseWithPlans, recordScans } from "../conventions/plans.ts";
 import { createPool } from "../../server/infra/db/pool.ts";
+import { testApp } from "../helpers/app.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { isFullTier } from "../helpers/tier.ts";
+import { toolResult } from "../helpers/tool-result.ts";
 import { isWithin, listings, ndcg, queries, type JudgedListing } from "./judged/judged.ts";
 
 type Query = (typeof queries)[number];
@@ -161,6 +164,80 @@ t.test("the judged set", async (t) => {
     t.ok(without > figures.miniSearch[part] + 0.05, part, figures);
     t.ok(figures.miniSearch[part] > figures.contains[part], part, figures);
   }
+});
+
+t.test("our own API, MCP and the protocol's Bazaar give one order, page by page", async (t) => {
+  const service = await testApp(t);
+  const { app, database } = service;
+  const agent = await createAgent(service, await signIn(service));
+  await app.listings.refreshBuiltIns();
+  await insert(database.pool, listings);
+  // No job changes them in the meantime.
+  await database.pool.query(
+    "UPDATE listings SET next_probe_at = now() + interval '1 day', figures_at = now() + interval '1 day'",
+  );
+  interface Answer {
+    items?: { id?: string; metadata?: { listingId: string } }[];
+    resources?: { metadata: { listingId: string } }[];
+    nextCursor?: string | null;
+    pagination?: { cursor: string | null };
+  }
+  const get = async (path: string, args: object) =>
+    (
+      await app.inject({
+        url: path,
+        query: JSON.parse(JSON.stringify(args)) as { [key: string]: string },
+      })
+    ).json<Answer>();
+  const ways = {
+    api: (search: string, page: object) => get("/api/listings", { search, ...page }),
+    mcp: async (search: string, page: object) => {
+      const params = { name: "search_services", arguments: { search, ...page } };
+      const answer = await app.inject({
+        method: "POST",
+        url: "/mcp",
+        headers: { ...agent.headers, accept: "application/json, text/event-stream" },
+        payload: { jsonrpc: "2.0", id: 1, method: "tools/call", params },
+      });
+      const text = answer.body.replace(/^[^]*?data: /, "");
+      return toolResult(
+        (JSON.parse(text) as { result: { content: unknown } }).result,
+      ) as unknown as Answer;
+    },
+    bazaar: (query: string, page: object) => get("/api/x402/discovery/search", { query, ...page }),
+  };
+  const idsOn = ({ items, resources }: Answer) =>
+    (items ?? resources ?? []).map((item) => ("id" in item ? item.id : item.metadata?.listingId));
+  const pagesOf = async (way: (typeof ways)["api"], search: string, limit: number) => {
+    const found: unknown[][] = [];
+    let cursor: string | null | undefined;
+    do {
+      const page = await way(search, { limit, ...(cursor && { cursor }) });
+      found.push(idsOn(page));
+      cursor = page.nextCursor ?? page.pagination?.cursor;
+    } while (cursor && found.length < 4);
+    return found;
+  };
+  const { rows: active } = await database.pool.query<{ id: string }>(
+    "SELECT id FROM listings WHERE status = 'active'",
+  );
+  const isActive = new Set<unknown>(active.map(({ id }) => id));
+  let failing = 0;
+  const one = isFullTier ? 20 : 60;
+  for (const { text } of queries.filter((_, index) => index % one === 0)) {
+    const api = await pagesOf(ways.api, text, 9);
+    t.ok(api.flat().length > 0, text);
+    t.same(await pagesOf(ways.mcp, text, 9), api, `MCP: ${text}`);
+    // The Bazaar has no listings that fail at the moment.
+    const bazaar = (await pagesOf(ways.bazaar, text, 9)).flat();
+    const expected = api.flat().filter((id) => isActive.has(id));
+    failing += api.flat().length - expected.length;
+    t.same(bazaar.slice(0, expected.length), expected, `Bazaar: ${text}`);
+  }
+  t.ok(failing > 0, "some of them fail");
+  const all = await get("/api/listings", { status: "active", limit: 100 });
+  const bazaar = await get("/api/x402/discovery/resources", { limit: 100 });
+  t.same(idsOn(bazaar), idsOn(all), "without a search: the newest first");
 });
 
 t.test("copies, stuffed texts and unusual searches", async (t) => {
@@ -333,16 +410,18 @@ t.test("with many listings a search ranks only a few, found by an index", async 
   t.teardown(() => pool.end());
   const count = isFullTier ? 100_000 : 20_000;
   await pool.query("ALTER TABLE listings DISABLE TRIGGER USER");
-  await pool.query(
-    `INSERT INTO listings (id, source, name, url, method, host, pay_to, asset, network, price, price_ceiling, status, requirement,
-                           document, near_words, payers)
-     SELECT 'many-' || n, 'bazaar', 'One of many', 'https://h/' || n, 'GET', 'h', '0x' || lpad(to_hex(n), 40, '0'), '0x' || repeat('a', 40),
-            'eip155:8453', 1, 1, 'active', '{}',
-            to_tsvector('simple', concat_ws(' ', 'w' || n % 997, CASE WHEN n % 10 = 0 THEN 'frequent' END, CASE WHEN n % 1000 = 0 THEN 'scarce' END)),
-            ARRAY['w' || n], n
-       FROM generate_series(1, $1::int) n`,
-    [count],
-  );
+  // In parts, each within the time of a statement.
+  for (let first = 1; first <= count; first += 10_000)
+    await pool.query(
+      `INSERT INTO listings (id, source, name, url, method, host, pay_to, asset, network, price, price_ceiling, status, requirement,
+                             document, near_words, payers)
+       SELECT 'many-' || n, 'bazaar', 'One of many', 'https://h/' || n, 'GET', 'h', '0x' || lpad(to_hex(n), 40, '0'), '0x' || repeat('a', 40),
+              'eip155:8453', 1, 1, 'active', '{}',
+              to_tsvector('simple', concat_ws(' ', 'w' || n % 997, CASE WHEN n % 10 = 0 THEN 'frequent' END, CASE WHEN n % 1000 = 0 THEN 'scarce' END)),
+              ARRAY['w' || n], n
+         FROM generate_series($1::int, $1::int + 9999) n`,
+      [first],
+    );
   await pool.query("VACUUM (ANALYZE) listings");
   const scans = recordScans(pool);
   const found = await ids(pool, "scarce frequent");

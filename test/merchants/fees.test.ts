@@ -5,10 +5,11 @@ import t, { type Test } from "tap";
 import { testApp } from "../helpers/app.ts";
 import { testChain } from "../helpers/chain.ts";
 import { expectFeesAgree, expectLedgerEqualsChain } from "../helpers/engine-invariants.ts";
-import { signIn } from "../helpers/owner.ts";
+import { createAgent, signIn } from "../helpers/owner.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { until } from "../helpers/until.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
+import { expressSeller, ourFacilitator } from "../x402-client/stock-sellers.ts";
 import { stockClient } from "../paywall/stock.ts";
 import {
   FEE_ADDRESS,
@@ -128,6 +129,31 @@ t.test("a merchant is billed, refused, and pays", async (t) => {
     t.match(await post(app, "settle", unnamed), { success: true });
     t.equal(await owedBy(ctx, payTo), before - 7_000n);
   });
+
+  await t.test(
+    "a payment that the seller itself sends to settle has the same fee, once",
+    async (t) => {
+      const seller = newAccount().address;
+      const agent = await createAgent(ctx, merchant, { allowlist: [seller], dailyLimit: "10" });
+      await chain.mint(agent.walletAddress, 1_000_000n);
+      const facilitator = ourFacilitator(baseUrl);
+      const url = await expressSeller(t, { chain, payTo: seller, facilitator });
+      ctx.config.fetchPrivateOrigins.push(new URL(url).origin);
+      const { body } = await send(ctx, agent, "POST", "/api/agents/x402-fetch", {
+        url,
+        detail: "full",
+      });
+      t.match(body, { paid: true, status: 200 });
+      const received = await chain.usdcOf(seller);
+      t.ok(received > 0n);
+      const { rows } = await ctx.database.pool.query<{ kind: string }>(
+        "SELECT kind FROM settlements WHERE to_address = $1",
+        [seller.toLowerCase()],
+      );
+      t.same(rows, [{ kind: "x402" }], "one row, which the seller's call joined");
+      t.equal(await owedBy(ctx, seller), received / 10n, "at most a tenth");
+    },
+  );
 
   await t.test(
     "a person who pays a payee to lock it out gives it ten times its debt",

@@ -5,6 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import t from "tap";
+import { writeTeamSignature } from "../../server/core/teams.ts";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { post, signedPayment } from "../facilitator/payments.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
@@ -15,6 +16,7 @@ import {
   freshNonce,
   nameRecoveryWallet,
   signIn,
+  signOrder,
   siweMessage,
   verify,
   type NewTestAgent,
@@ -343,7 +345,7 @@ t.test("nobody signs for another in place of a listed owner", async (t) => {
     ],
     { threshold: 2 },
   );
-  const { order, sign } = teamCalls(app);
+  const { order, sign, send, signatureOf, carryOut } = teamCalls(app);
   const body = { name: "Of the team", dailyLimit: "1", allowlist: [PAYEE] };
   list(bob.account.address);
   const waiting = await order(ada, "POST", "/api/agents", body);
@@ -354,9 +356,58 @@ t.test("nobody signs for another in place of a listed owner", async (t) => {
   });
   t.match(await sign(bob, waiting.body.id), { status: 403, body: { code: "account_screened" } });
   list();
-  t.equal((await sign(bob, waiting.body.id)).status, 200);
+  // Whoever joins the signatures, and whenever they were made: the listed one is in it.
+  const signature = await signatureOf(bob, waiting.body.id);
+  const asked = await send(ada, "POST", "/api/agents", body);
+  const own = await signOrder(ada.account, asked.body);
+  const theirs = await signOrder(bob.account, asked.body);
+  const parts = [
+    [ada, own],
+    [bob, theirs],
+  ] as const;
+  const joined = writeTeamSignature(
+    parts.map(([who, signed]) => ({
+      address: who.account.address.toLowerCase(),
+      signature: signed?.signature ?? "0x",
+    })),
+  );
+  const authorization = { order: own?.order, signature: joined };
+  const sendJoined = () => send(ada, "POST", "/api/agents", { ...body, authorization });
+  list(bob.account.address);
+  t.match(await sendJoined(), { status: 403, body: { code: "account_screened" } });
+  list();
+  t.equal((await sendJoined()).status, 201, "the same, of two who are not listed");
+  t.match(await send(bob, "POST", `/api/waiting-orders/${waiting.body.id}/sign`, { signature }), {
+    status: 200,
+  });
+  list(bob.account.address);
+  t.match(await carryOut(ada, await send(ada, "GET", `/api/waiting-orders/${waiting.body.id}`)), {
+    status: 403,
+    body: { code: "account_screened" },
+  });
+  list();
   t.equal((await move()).statusCode, 200);
 });
+
+t.test(
+  "a payment of a listed owner's agent is refused, recorded, and nothing lifts it",
+  async (t) => {
+    list(known.address);
+    const answer = await spendAs(app, agent, {
+      recipient: PAYEE,
+      amount: "0.001",
+      requestApproval: true,
+    });
+    t.equal(answer.statusCode, 403);
+    t.match(answer.json(), { code: "account_screened", blocked: true, policy: { rule: "target" } });
+    t.notMatch(answer.json(), { approvable: true });
+    const quote = await fetchPaid(made, { dryRun: true });
+    t.match(quote.json(), { paid: false, verdict: { allowed: false, code: "account_screened" } });
+    const { paymentId } = answer.json<{ paymentId: string }>();
+    const shown = await callApi(app, agent, "GET", `/api/agents/me/payments/${paymentId}`);
+    t.match(shown.json(), { status: "blocked", denial: { code: "account_screened" } });
+  },
+);
 
 t.test("refusals fill neither the audit nor any table", async (t) => {
   list(PAYEE);

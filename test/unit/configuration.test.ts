@@ -147,6 +147,20 @@ t.test(
   },
 );
 
+t.test("other catalogues are read over https, and never this service itself", async (t) => {
+  const own = "https://purser.example";
+  const problems = (FOREIGN_CATALOGUES: string, more = {}) =>
+    problemsOf({ ...production, PUBLIC_URL: own, FOREIGN_CATALOGUES, ...more })
+      .filter((problem) => problem.startsWith("FOREIGN_CATALOGUES"))
+      .join();
+  const plain = "http://shop.example/list";
+  t.equal(problems("https://shop.example/list"), "");
+  t.match(problems(plain), /is not https/);
+  t.equal(problems(plain, { FETCH_PRIVATE_ORIGINS: "http://shop.example" }), "");
+  t.match(problems(`${own}/api/x402/discovery/resources`), /is this service itself/);
+  for (const odd of ["ftp://shop.example/list", "file:///etc/passwd"]) t.not(problems(odd), "");
+});
+
 t.test("local mode uses embedded services on this machine, or refuses to start", async (t) => {
   const problems = problemsOf({ ...production, PURSER_MODE: "local", HOST: "0.0.0.0" }).join("\n");
   for (const key of ["DATABASE_URL", "RPC_URL_5042002", "HOST"]) t.match(problems, `${key} is`);

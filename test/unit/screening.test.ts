@@ -369,6 +369,7 @@ t.test("who has an account signs in, and signs withdrawals only", async (t) => {
     { address: A },
     { address: B, second: { address: A } },
     { address: B, member: { address: A } },
+    { address: B, member: { address: B }, signers: [{ address: B }, { address: A }] },
   ])
     for (const kind of [
       "AgentPolicy",

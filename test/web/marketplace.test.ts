@@ -146,6 +146,23 @@ t.test("the marketplace", async (t) => {
     t.same(faults, []);
   });
 
+  await t.test("a listing of a catalogue says that nobody signed for it", async (t) => {
+    await world.app.pool.query(
+      `INSERT INTO listings (id, source, name, description, url, method, host, pay_to, asset, network, price, price_ceiling, status,
+                             requirement, found_in, next_probe_at)
+       VALUES ('lst_foreign', 'bazaar', 'Harbour tides', 'High and low water', 'https://tides.example/now', 'GET', 'tides.example', $1, $2,
+               'eip155:5042002', 1000, 1000, 'active', '{}', 'https://other.example/discovery/resources', now() + interval '1 day')`,
+      [DEMO_OWNER.address.toLowerCase(), world.chain.usdc.toLowerCase()],
+    );
+    await page.goto(`${world.baseUrl}/marketplace?search=harbour`);
+    await page.getByText("From a catalogue", { exact: true }).waitFor();
+    await picture(page, "foreign-badge", true);
+    await page.getByRole("link", { name: "Harbour tides" }).click();
+    await page.getByText("Found in the catalogue of other.example").waitFor();
+    await picture(page, "foreign-note", true);
+    t.same(faults, []);
+  });
+
   await t.test("the facilitator's page counts the settlements of this test", async (t) => {
     await page.goto(`${world.baseUrl}/facilitator`);
     await page.getByRole("heading", { name: "Recent settlements" }).waitFor();

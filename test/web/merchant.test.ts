@@ -2,6 +2,10 @@
 // signature, and creates a key that is shown once.
 import t from "tap";
 import { balanceOf, FEE_ADDRESS, newAccount, pay } from "../merchants/world.ts";
+import { NETWORKS } from "../../server/core/networks.ts";
+import { replaceAfter } from "../helpers/blocks.ts";
+import { testChain } from "../helpers/chain.ts";
+import { signIn } from "../helpers/owner.ts";
 import { checkReceipt } from "../../packages/purser/src/receipt.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
 import { addAxe, violations } from "./axe.ts";
@@ -186,4 +190,48 @@ t.test("what a merchant owes the facilitator", async (t) => {
   await rows.filter({ hasText: "Paid" }).waitFor();
   await fees.getByText("0.01375 USDC paid in advance").waitFor();
   t.same(faults, [], "no policy violation, no uncaught error");
+});
+
+t.test("an open receipt stops saying paid when a reorganisation removes the payment", async (t) => {
+  // A network with several confirmations.
+  const network = NETWORKS.find(({ chainId }) => chainId === 84532);
+  const other = await testChain(t, { chainId: 84532, usdc: network?.usdc.address });
+  const world = await webWorld(t, {
+    env: {
+      NETWORKS: "eip155:5042002,eip155:84532",
+      RPC_URL_84532: other.rpcUrl,
+      NATIVE_PRICE_84532: "3000",
+    },
+  });
+  const { app } = world;
+  const payer = newAccount();
+  await other.mint(payer.address, 1_000_000n);
+  await other.testClient.mine({ blocks: 3 });
+  const merchant = await signIn(world);
+  const before = await other.publicClient.getBlockNumber();
+  const id = await pay({ app, chain: other, payer }, merchant.account.address, "700000");
+  await other.testClient.setAutomine(false);
+  const made = await app.inject({
+    method: "POST",
+    url: `/api/merchant/settlements/${id}/receipt`,
+    headers: merchant.headers,
+    payload: "{}",
+  });
+  const { url } = made.json<{ url: string }>();
+  const { page, faults } = await world.open(t, new URL(url).pathname, { reducedMotion: "reduce" });
+  await page.getByText("Paid", { exact: true }).waitFor();
+  await page.getByText("Not final yet", { exact: true }).waitFor();
+
+  await replaceAfter(other, before);
+  await page.getByText("Removed from the chain").waitFor();
+  await page.getByText(/the payee does not have the money/).waitFor();
+  t.equal(await page.getByText("Paid", { exact: true }).count(), 0);
+  await picture(page, "receipt-removed", true);
+
+  await other.testClient.setAutomine(true);
+  await other.testClient.mine({ blocks: 4 });
+  await page.getByText("Paid", { exact: true }).waitFor();
+  await page.getByText("The payment is on the chain, and final.").waitFor();
+  t.equal(await other.usdcOf(merchant.account.address), 700_000n, "paid once");
+  t.same(faults, []);
 });

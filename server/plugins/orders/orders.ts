@@ -101,7 +101,7 @@ export class OwnerOrders {
 
   /** Throws if a screened address would sign this. Call it outside of transactions. */
   async assertMaySign(
-    person: Pick<OrderOwner, "address" | "second" | "member">,
+    person: Parameters<Screening["assertMaySign"]>[0],
     kind: OrderKind,
   ): Promise<void> {
     await this.#deps.screening?.assertMaySign(person, kind);
@@ -114,12 +114,12 @@ export class OwnerOrders {
     authorization: { order: object; signature: string },
     chainId: number,
   ): Promise<SignedOrder<K>> {
-    await this.assertMaySign(owner, kind);
+    const signature = authorization.signature.toLowerCase() as Hex;
+    await this.assertMaySign({ ...owner, signers: readTeamSignature(signature) }, kind);
     const order = refusingUnknownVersion(() =>
       readOrder(kind, authorization.order as unknown as Orders[K]),
     );
     if (!order) throw notAnOrder("body.authorization.order", "has a field out of range");
-    const signature = authorization.signature.toLowerCase() as Hex;
     let isUnavailable = false;
     for (const form of FORMS) {
       const digest = orderDigest(kind, order, chainId, form);

@@ -32,6 +32,8 @@ interface Person {
   address: Address;
   second?: { address: Address } | null;
   member?: { address: Address } | null;
+  /** The members whose signatures are joined in a team's. */
+  signers?: readonly { address: string }[] | undefined;
 }
 
 /** What a listed owner still signs: a withdrawal, and where it goes. */
@@ -71,10 +73,11 @@ export class Screening {
   }
 
   /** Throws unless this owner may sign an order of this kind. */
-  async assertMaySign({ address, second, member }: Person, kind: OrderKind): Promise<void> {
+  async assertMaySign(person: Person, kind: OrderKind): Promise<void> {
     if (OPEN_ORDERS.has(kind)) return;
-    const others = [second?.address, member?.address].filter((other) => other !== undefined);
-    const verdict = await this.#ask("order", [address, ...others]);
+    const { address, second, member, signers = [] } = person;
+    const others = [second, member, ...signers].flatMap((other) => other?.address ?? []);
+    const verdict = await this.#ask("order", [address, ...(others as Address[])]);
     if (verdict.kind === "listed") throw new ApiError("account_screened");
     if (verdict.kind === "unavailable") throw new ApiError("screening_unavailable");
   }

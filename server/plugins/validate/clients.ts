@@ -1,9 +1,10 @@
 /** What each kind of client would do with a 402: by the rules of the published clients, and by the code of our own wallet. */
+import { isAddress } from "viem";
 import { isRecord } from "../../core/foreign-text.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type { ApiError } from "../../errors.ts";
 import type { ClientOutlook, Finding } from "../../schemas/validate.ts";
-import { TOKEN_SCHEME } from "../../schemes/index.ts";
+import { findScheme, TOKEN_SCHEME } from "../../schemes/index.ts";
 import type { TargetResponse } from "../x402-client/ask.ts";
 import { chooseTerms } from "../x402-client/choose.ts";
 import type { OfferedTerms } from "../x402-client/terms.ts";
@@ -26,7 +27,7 @@ const NAMES: Record<ClientOutlook["client"], string> = {
   purser: "Agents of this service",
   "x402-2": "x402 clients 2.x, with default settings",
   "x402-1": "x402 clients 1.x, with default settings",
-  mpp: "MPP clients",
+  mpp: "MPP clients that also know x402 (mppx)",
 };
 
 const client = (which: ClientOutlook["client"], outlook: Outlook): ClientOutlook => ({
@@ -165,26 +166,48 @@ function whyNotSigned({ fields, extra, amountAtomic }: CheckedOffer): string | u
 
 const isGiven = (value: unknown): boolean => value !== undefined && value !== null && value !== "";
 
-/** The EVM networks of x402-fetch 1.2 that are in our table. */
-const STOCK_1_NETWORKS: ReadonlySet<unknown> = new Set(["base", "base-sepolia", "avalanche"]);
+/** The networks that x402-fetch 1.2 knows. */
+const STOCK_1_NETWORKS: ReadonlySet<unknown> = new Set([
+  "abstract",
+  "abstract-testnet",
+  "base",
+  "base-sepolia",
+  "avalanche",
+  "avalanche-fuji",
+  "iotex",
+  "sei",
+  "sei-testnet",
+  "polygon",
+  "polygon-amoy",
+  "peaq",
+  "story",
+  "educhain",
+  "skale-base-sepolia",
+  "solana",
+  "solana-devnet",
+]);
 /** Its default `maxValue`. */
 const STOCK_1_MOST = 100_000n;
 
 function stock1({ terms, offers }: Seen): Outlook {
   if (!Array.isArray(terms.body?.["accepts"])) return refuses("It finds no offer in the body.");
   const older = offers.filter(({ version }) => version === 1);
-  if (older.length === 0) return refuses("It finds no offer of version 1 in the body.");
   const bad = older.find((offer) => !isStrictV1(offer));
   if (bad) return refuses(`It refuses the whole 402, because of offer ${bad.number}.`);
-  const [first] = older.filter(({ isUsdc }) => isUsdc);
-  if (!first) return refuses("No offer is in USDC.");
+  // It compares letter case too. Without USDC it takes the first offer, in any token.
+  const first = older.find((one) => one.isUsdc && isChecksummed(one.fields["asset"])) ?? older[0];
+  if (!first) return refuses("It finds no offer of version 1 in the body.");
+  if (String(first.fields["network"]).startsWith("solana"))
+    return refuses("It chooses an offer on Solana.");
   if ((first.amountAtomic ?? 0n) > STOCK_1_MOST)
     return refuses("Its default settings pay at most 0.1 USDC.");
   return signs(first);
 }
 
+const isChecksummed = (address: unknown): boolean => isAddress(String(address), { strict: true });
+
 /** Its schema, which throws for one bad entry. */
-function isStrictV1({ fields, amountAtomic, extra }: CheckedOffer): boolean {
+function isStrictV1({ fields, amountAtomic }: CheckedOffer): boolean {
   const { scheme, network, resource, description, mimeType, payTo, asset, maxTimeoutSeconds } =
     fields;
   return (
@@ -194,18 +217,26 @@ function isStrictV1({ fields, amountAtomic, extra }: CheckedOffer): boolean {
     [description, mimeType].every((text) => typeof text === "string") &&
     typeof resource === "string" &&
     URL.canParse(resource) &&
-    [payTo, asset].every((address) => /^0x[0-9a-fA-F]{40}$/.test(String(address))) &&
+    [payTo, asset].every((address) => isAddress(String(address), { strict: false })) &&
     Number.isSafeInteger(maxTimeoutSeconds) &&
-    isRecord(extra)
+    (fields["extra"] === undefined || isRecord(fields["extra"]))
   );
 }
 
-function mpp({ charges, offers, networks }: Seen): Outlook {
-  if (charges.length === 0) return refuses("There is no WWW-Authenticate: Payment header.");
+/** mppx signs MPP challenges first, then offers of x402 in tokens and on networks that its user allows. */
+function mpp({ charges, offers, networks, terms }: Seen): Outlook {
   const index = charges.findIndex(
     ({ refused, network }) => refused === undefined && networks.some(({ id }) => id === network),
   );
   if (index >= 0) return signs({ number: offers.length + index + 1, findings: [] });
+  const offer = isReadByMppx(terms.header)
+    ? offers.find((one) => isSignedByMppx(one, networks))
+    : undefined;
+  if (offer) return signs(offer);
+  if (charges.length === 0)
+    return refuses(
+      "There is no WWW-Authenticate: Payment header, and no offer of x402 that it signs.",
+    );
   const isReadable = charges.some(({ refused }) => refused === undefined);
   return isReadable || charges.some(({ refused }) => refused?.code === "challenge_unsupported")
     ? {
@@ -215,3 +246,31 @@ function mpp({ charges, offers, networks }: Seen): Outlook {
       }
     : refuses("The challenge cannot be paid: see the findings.");
 }
+
+/** It reads no offer without a resource, because its host is the realm. */
+function isReadByMppx(header: Terms["header"]): boolean {
+  const resource = header?.["resource"];
+  return (
+    header?.["x402Version"] === 2 &&
+    isRecord(resource) &&
+    typeof resource["url"] === "string" &&
+    URL.canParse(resource["url"]) &&
+    ["description", "mimeType"].every((name) =>
+      ["string", "undefined"].includes(typeof resource[name]),
+    )
+  );
+}
+
+/** Its list of tokens does not say on which network each is. */
+const isSignedByMppx = (
+  { version, isConfigured, asset, fields, extra }: CheckedOffer,
+  networks: readonly NetworkFacts[],
+): boolean =>
+  version === 2 &&
+  isConfigured &&
+  networks.some(({ usdc }) => usdc.address.toLowerCase() === asset) &&
+  findScheme(fields["scheme"], extra) === TOKEN_SCHEME &&
+  /^[0-9]+$/.test(typeof fields["amount"] === "string" ? fields["amount"] : "") &&
+  isAddress(String(fields["payTo"]), { strict: false }) &&
+  Number(fields["maxTimeoutSeconds"]) > 0 &&
+  [extra["name"], extra["version"]].every((text) => typeof text === "string");
