@@ -42,6 +42,7 @@ import spending from "./plugins/spending/index.ts";
 import withdrawals from "./plugins/withdrawals/index.ts";
 import activity from "./plugins/activity/index.ts";
 import notifications from "./plugins/notifications/index.ts";
+import cells from "./plugins/cells/index.ts";
 import facilitator from "./plugins/facilitator/index.ts";
 import firstSteps from "./plugins/first-steps/index.ts";
 import fees from "./plugins/fees/index.ts";
@@ -113,6 +114,7 @@ const MODULES = [
   activity,
   notifications,
   firstSteps,
+  cells,
   facilitator,
   channels,
   fees,

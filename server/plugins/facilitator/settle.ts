@@ -34,6 +34,8 @@ export interface SettleOptions {
   idempotencyKey?: string | undefined;
   /** The credential that the idempotency key belongs to, for callers with credentials. */
   credential?: string | undefined;
+  /** What another cell made of these two, for a caller of its own. */
+  callerKeyHash?: Uint8Array;
   /** The merchant whose API key came with the request: its own gas budget is used. */
   merchant?: string | undefined;
   /** Requested by a third party: its payee owes the fees of this facilitator. */
@@ -331,12 +333,18 @@ interface Caller {
 
 export function callerOf(
   body: unknown,
-  { idempotencyKey, credential = "" }: Pick<SettleOptions, "idempotencyKey" | "credential">,
+  {
+    idempotencyKey,
+    credential = "",
+    callerKeyHash,
+  }: Pick<SettleOptions, "idempotencyKey" | "credential" | "callerKeyHash">,
 ): Caller {
   const { paymentPayload, paymentRequirements } = body as Record<string, unknown>;
   return {
     bodyHash: hash([paymentPayload, paymentRequirements]),
-    keyHash: idempotencyKey === undefined ? null : hash(["key", credential, idempotencyKey]),
+    keyHash:
+      callerKeyHash ??
+      (idempotencyKey === undefined ? null : hash(["key", credential, idempotencyKey])),
   };
 }
 
