@@ -20,6 +20,7 @@ import http from "./plugins/http/index.ts";
 import auth from "./plugins/auth/index.ts";
 import audit from "./plugins/audit/index.ts";
 import screening from "./plugins/screening/index.ts";
+import cells from "./plugins/cells/index.ts";
 import owners from "./plugins/owners/index.ts";
 import orders from "./plugins/orders/index.ts";
 import channels from "./plugins/channels/index.ts";
@@ -42,7 +43,6 @@ import spending from "./plugins/spending/index.ts";
 import withdrawals from "./plugins/withdrawals/index.ts";
 import activity from "./plugins/activity/index.ts";
 import notifications from "./plugins/notifications/index.ts";
-import cells from "./plugins/cells/index.ts";
 import facilitator from "./plugins/facilitator/index.ts";
 import firstSteps from "./plugins/first-steps/index.ts";
 import fees from "./plugins/fees/index.ts";
@@ -92,6 +92,7 @@ const MODULES = [
   auth,
   audit,
   screening,
+  cells,
   owners,
   orders,
   custody,
@@ -114,7 +115,6 @@ const MODULES = [
   activity,
   notifications,
   firstSteps,
-  cells,
   facilitator,
   channels,
   fees,

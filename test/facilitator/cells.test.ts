@@ -1,11 +1,16 @@
 // Goal: one payment has one success over two cells, wherever, however often and in whatever form it is posted; a cell
 // that is down is not replaced, and nobody but a cell speaks as one.
+import type { FastifyInstance } from "fastify";
 import t, { type Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { cellOfPayer, hashBody, signForward, type Cell } from "../../server/core/cells.ts";
+import { newId } from "../../server/core/ids.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { testChain, withOwnAccounts } from "../helpers/chain.ts";
+import { createAgent, freshNonce, signIn, siweMessage, verify } from "../helpers/owner.ts";
+import { approvePermit2 } from "../helpers/permit2.ts";
 import { post, signedPayment, type Body } from "./payments.ts";
+import { permit2Payment } from "./permit2-payments.ts";
 
 const SECRET = "two cells of one service, and a test";
 
@@ -151,6 +156,61 @@ t.test("two cells", async (t) => {
     t.match(real.json(), { success: true });
   });
 
+  await t.test("a payment for one facilitator's account is settled by it", async (t) => {
+    // Its payer's address names the first cell, and it signed for the second's account.
+    const payer = await payerOf("c1");
+    await approvePermit2(chain, [payer]);
+    const [, { app, chain: theirs }] = worlds;
+    const body = await permit2Payment({
+      chain: theirs,
+      payer,
+      payTo,
+      facilitator: theirs.relayer.address,
+    });
+    const answers = await Promise.all(
+      [one, app, one, app].map((cell) => post(cell, "settle", body)),
+    );
+    t.equal(successes(answers), 1, JSON.stringify(answers));
+  });
+
+  await t.test("an owner has one account, in one cell", async (t) => {
+    for (const [id, home, other] of [
+      ["c1", worlds[0], worlds[1]],
+      ["c2", worlds[1], worlds[0]],
+    ] as const) {
+      const account = await payerOf(id);
+      const elsewhere = await trySignIn(other, account);
+      t.match(elsewhere, { status: 421, code: "other_cell", cell: id, url: home.baseUrl });
+      await signIn(home, account);
+      t.match(await trySignIn(other, account), { status: 421, cell: id });
+    }
+    // An account stays where it is, whatever its address says.
+    const moved = await payerOf("c2");
+    await worlds[0].app.prisma.owner.create({
+      data: { id: newId("own"), address: moved.address.toLowerCase() },
+    });
+    await signIn(worlds[0], moved);
+    t.match(await trySignIn(worlds[1], moved), { status: 421, cell: "c1" });
+  });
+
+  await t.test("a key names its cell, and another cell says whose it is", async (t) => {
+    const owner = await signIn(worlds[1], await payerOf("c2"));
+    const agent = await createAgent(worlds[1], owner);
+    t.match(agent.apiKey, /^purser_c2_[0-9A-Za-z]{39}$/);
+    const ask = (app: FastifyInstance) =>
+      app.inject({ url: "/api/agents/me", headers: { authorization: `Bearer ${agent.apiKey}` } });
+    t.equal((await ask(two)).statusCode, 200);
+    const wrong = await ask(one);
+    t.equal(wrong.statusCode, 421);
+    t.match(wrong.json(), { code: "wrong_cell", cell: "c2" });
+    const changed = agent.apiKey.replace("purser_c2_", "purser_c3_");
+    const forged = await one.inject({
+      url: "/api/agents/me",
+      headers: { authorization: `Bearer ${changed}` },
+    });
+    t.match(forged.json(), { code: "invalid_api_key" }, "the checksum covers the cell");
+  });
+
   await t.test("while a cell is down, nobody settles for it, and then it does", async (t) => {
     const body = await make(await payerOf("c2"));
     const before = await paid();
@@ -168,6 +228,13 @@ t.test("two cells", async (t) => {
     t.equal(await paid(), before + 1_000n);
   });
 });
+
+async function trySignIn(world: TestApp, account: PrivateKeyAccount): Promise<object> {
+  const nonce = await freshNonce(world.app);
+  const message = siweMessage(world, { nonce, address: account.address });
+  const signature = await account.signMessage({ message });
+  return (await verify(world, { message, signature })).json<object>();
+}
 
 const withPayload = (body: Body, payload: unknown): Body => ({
   ...body,

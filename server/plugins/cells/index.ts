@@ -1,8 +1,11 @@
 /** The other cells of this service (core/cells.ts): which of them a payment belongs to, and what is sent to it. */
+import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import fp from "fastify-plugin";
+import { Type, type Static } from "typebox";
 import { Agent, request } from "undici";
 import { ApiError } from "../../errors.ts";
 import { cellOfPayer, hashBody, readForward, signForward, type Cell } from "../../core/cells.ts";
+import { AddressInput, AddressOutput } from "../../schemas/common.ts";
 import type { Authorization } from "../../core/authorization.ts";
 
 declare module "fastify" {
@@ -17,26 +20,36 @@ declare module "fastify" {
 }
 
 export const FORWARD_HEADER = "purser-forward";
-/** How long the relayers of the other cells are believed. */
-const SIGNERS_MS = 60_000;
-const SIGNERS_TIMEOUT_MS = 2_000;
+/** How long what another cell says about itself is believed. */
+const FACTS_MS = 60_000;
+const FACTS_TIMEOUT_MS = 2_000;
+const OWNER_PATH = "/api/cells/owner";
 
 /** Nobody answered, and nothing was sent or nothing can have arrived. */
 export class CellUnreachable extends Error {
   override name = "CellUnreachable";
 }
 
+const CellInfo = Type.Object({
+  cell: Type.String(),
+  publicUrl: Type.String(),
+  signers: Type.Array(AddressOutput, { description: "The accounts that pay its gas" }),
+});
+type CellInfo = Static<typeof CellInfo>;
+type CellFacts = Omit<CellInfo, "cell"> & { cell: Cell };
+
 interface CellsDeps {
   self: string;
   cells: readonly Cell[];
   secret: string;
-  relayers: readonly string[];
+  /** Known once the engine has started. */
+  relayers: () => readonly string[];
 }
 
 export class Cells {
   readonly #deps: CellsDeps;
   readonly #agent = new Agent({ connect: { timeout: 2_000 } });
-  #signers: { atMs: number; byAddress: Promise<Map<string, Cell>> } | undefined;
+  #facts: { atMs: number; found: Promise<CellFacts[]> } | undefined;
 
   constructor(deps: CellsDeps) {
     this.#deps = deps;
@@ -60,33 +73,69 @@ export class Cells {
 
   /** A payment that names the facilitator who may send it belongs to the cell with that account. */
   async #cellOfSigner(address: string): Promise<Cell | undefined> {
-    const named = address.toLowerCase();
-    if (this.#deps.relayers.some((own) => own.toLowerCase() === named)) return undefined;
-    const nowMs = performance.now();
-    if (!this.#signers || nowMs - this.#signers.atMs > SIGNERS_MS)
-      this.#signers = { atMs: nowMs, byAddress: this.#readSigners() };
-    return (await this.#signers.byAddress).get(named);
+    const isIts = (signer: string): boolean => signer.toLowerCase() === address.toLowerCase();
+    if (this.#deps.relayers().some(isIts)) return undefined;
+    return (await this.#factsOfOthers()).find(({ signers }) => signers.some(isIts))?.cell;
   }
 
-  async #readSigners(): Promise<Map<string, Cell>> {
+  /** Those of the other cells that answer. */
+  #factsOfOthers(): Promise<CellFacts[]> {
+    const nowMs = performance.now();
+    if (!this.#facts || nowMs - this.#facts.atMs > FACTS_MS)
+      this.#facts = { atMs: nowMs, found: this.#readFacts() };
+    return this.#facts.found;
+  }
+
+  async #readFacts(): Promise<CellFacts[]> {
     const answers = await Promise.allSettled(
-      this.others.map(async (cell) => {
-        const { body } = await request(`${cell.url}/api/x402/supported`, {
+      this.others.map(async (cell): Promise<CellFacts> => {
+        const { body } = await request(`${cell.url}/api/cell`, {
           dispatcher: this.#agent,
-          headersTimeout: SIGNERS_TIMEOUT_MS,
-          bodyTimeout: SIGNERS_TIMEOUT_MS,
+          headersTimeout: FACTS_TIMEOUT_MS,
+          bodyTimeout: FACTS_TIMEOUT_MS,
         });
-        const { signers } = (await body.json()) as { signers: Record<string, string[]> };
-        return Object.values(signers)
-          .flat()
-          .map((address): [string, Cell] => [address.toLowerCase(), cell]);
+        return { ...((await body.json()) as CellInfo), cell };
       }),
     );
-    // One that could not be read is asked again for the next payment.
-    if (answers.some(({ status }) => status === "rejected")) this.#signers = undefined;
-    return new Map(
-      answers.flatMap((answer) => (answer.status === "fulfilled" ? answer.value : [])),
-    );
+    // One that did not answer is asked again the next time.
+    if (answers.some(({ status }) => status === "rejected")) this.#facts = undefined;
+    return answers.flatMap((answer) => (answer.status === "fulfilled" ? [answer.value] : []));
+  }
+
+  /**
+   * Throws unless a new owner with this address belongs here. An owner stays where its account is, whatever its address
+   * says: the cells' databases are the directory. So all of them must answer before an account is made.
+   */
+  async assertNewOwnerIsOurs(address: string): Promise<void> {
+    const { cells, self } = this.#deps;
+    let homes;
+    try {
+      homes = await Promise.all(
+        this.others.map(async (cell) => {
+          const asked = this.ask<{ isHere: boolean }>(
+            cell,
+            OWNER_PATH,
+            { address },
+            FACTS_TIMEOUT_MS,
+          );
+          return (await asked).isHere ? cell : undefined;
+        }),
+      );
+    } catch (error) {
+      throw new ApiError("service_unavailable", {
+        detail: "A new account can be made once all cells of this service can be reached.",
+        cause: error,
+      });
+    }
+    const nowSeconds = BigInt(Math.floor(Date.now() / 1000));
+    const home =
+      homes.find((cell) => cell !== undefined) ?? cellOfPayer(cells, address, nowSeconds);
+    if (!home || home.id === self) return;
+    const facts = (await this.#factsOfOthers()).find(({ cell }) => cell.id === home.id);
+    throw new ApiError("other_cell", {
+      detail: `This account belongs to the cell ${home.id}: sign in at ${facts?.publicUrl ?? home.id}.`,
+      extra: { cell: home.id, ...(facts && { url: facts.publicUrl }) },
+    });
   }
 
   /**
@@ -143,9 +192,11 @@ export default fp(
     const { cells: settings } = app.config;
     app.decorateRequest("forward", null as unknown as { from: string; bodyHash: string });
     const cells =
-      settings && new Cells({ ...settings, relayers: app.relayers.map(({ address }) => address) });
+      settings &&
+      new Cells({ ...settings, relayers: () => app.relayers.map(({ address }) => address) });
     app.decorate("cells", cells);
     if (cells) app.addHook("onClose", () => cells.close());
+    if (settings) await app.register(routes, { self: settings.self });
     app.authenticators.set("cell", (incoming) => {
       const { url = "" } = incoming.routeOptions;
       const forward = cells?.readForward(incoming.headers[FORWARD_HEADER], url);
@@ -163,3 +214,44 @@ export default fp(
 export function assertForwarded(forward: { bodyHash: string }, body: unknown): void {
   if (hashBody(body) !== forward.bodyHash) throw new ApiError("not_found");
 }
+
+const routes: FastifyPluginAsyncTypebox<{ self: string }> = async (app, { self }) => {
+  const tags = ["cells"];
+
+  app.get(
+    "/api/cell",
+    {
+      config: { auth: "public" },
+      schema: {
+        tags,
+        operationId: "getCell",
+        summary: "Which cell this is",
+        response: { 200: CellInfo },
+      },
+    },
+    async () => ({
+      cell: self,
+      publicUrl: app.config.publicUrl,
+      signers: app.relayers.map(({ address }) => address),
+    }),
+  );
+
+  app.post(
+    OWNER_PATH,
+    {
+      config: { auth: "cell" },
+      schema: {
+        tags,
+        operationId: "findOwnerForCell",
+        summary: "Whether this address has its account here",
+        body: Type.Object({ address: AddressInput }),
+        response: { 200: Type.Object({ isHere: Type.Boolean() }) },
+      },
+    },
+    async ({ forward, body }) => {
+      assertForwarded(forward, body);
+      const address = body.address.toLowerCase();
+      return { isHere: (await app.prisma.owner.count({ where: { address } })) > 0 };
+    },
+  );
+};

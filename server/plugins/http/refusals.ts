@@ -63,9 +63,16 @@ const OF_CREDENTIAL: Record<Credential, readonly ErrorCode[]> = {
     "invalid_access_token",
     "api_key_revoked",
     "api_key_expired",
+    "wrong_cell",
   ],
   owner: ["session_required"],
-  facilitator: ["missing_api_key", "invalid_api_key", "api_key_revoked", "merchant_not_admitted"],
+  facilitator: [
+    "missing_api_key",
+    "invalid_api_key",
+    "api_key_revoked",
+    "merchant_not_admitted",
+    "wrong_cell",
+  ],
   cell: ["not_found"],
 };
 /** Refusals of a method that may have a body, whether the route needs one or not. */
