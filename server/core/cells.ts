@@ -60,12 +60,16 @@ export function cellOfPayer(
   return highest(open, payer);
 }
 
-/** The cell of an owner or wallet, by the cells that are there now. */
-export const cellOfAddress = (
-  cells: readonly Cell[],
-  address: string,
-  nowSeconds: bigint,
-): Cell | undefined => cellOfPayer(cells, address, nowSeconds);
+/**
+ * Whether the list gives this payer to more than one cell, depending on when its signature ends. Such a payer could sign
+ * the same transfer twice, with one nonce and two ends, for two cells.
+ */
+export function hasSeveralCells(cells: readonly Cell[], payer: string): boolean {
+  const changes = cells.flatMap(({ fromSeconds, untilSeconds }) => [fromSeconds, untilSeconds]);
+  const found = new Set(changes.map((at) => cellOfPayer(cells, payer, at)?.id));
+  found.delete(undefined);
+  return found.size > 1;
+}
 
 function highest(cells: readonly Cell[], address: string): Cell | undefined {
   const weighed = cells.map((cell) => ({ cell, weight: weightOf(cell, address) }));

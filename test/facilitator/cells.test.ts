@@ -116,6 +116,30 @@ t.test("two cells", async (t) => {
     t.match(await post(one, "verify", body), { isValid: false });
   });
 
+  await t.test("one transfer signed twice for two cells succeeds once", async (t) => {
+    // From some second on the second cell is the only one.
+    const [first, second] = cells as [Cell, Cell];
+    const change = BigInt(Math.floor(Date.now() / 1000) + 300);
+    cells.splice(0, 2, { ...first, untilSeconds: change }, second);
+    const before = await paid();
+    const payers = await Promise.all(Array.from({ length: 5 }, () => payerOf("c1")));
+    const counts = await Promise.all(
+      payers.map(async (payer) => {
+        const nonce = generatePrivateKey();
+        const [old, newer] = await Promise.all(
+          [change - 1n, change].map((end) =>
+            signedPayment({ chain, payer, payTo, nonce, validBefore: String(end) }),
+          ),
+        );
+        const answers = await Promise.all([post(one, "settle", old), post(two, "settle", newer)]);
+        return successes(answers);
+      }),
+    );
+    cells.splice(0, 2, first, second);
+    t.same(counts, [1, 1, 1, 1, 1]);
+    t.equal(await paid(), before + 5_000n);
+  });
+
   await t.test("a verify is answered by the payer's cell", async (t) => {
     const payer = await payerOf("c2");
     t.match(await post(one, "verify", await make(payer)), { isValid: true, payer: payer.address });

@@ -4,6 +4,7 @@ import t from "tap";
 import {
   cellOfPayer,
   FORWARD_SECONDS,
+  hasSeveralCells,
   hashBody,
   readCells,
   readForward,
@@ -57,6 +58,9 @@ t.test(
       t.equal(cellOfPayer(changed, payer, 999n)?.id, cellOfPayer(before, payer, 999n)?.id);
       t.not(cellOfPayer(changed, payer, 2_000n)?.id, "c2");
     }
+    const moving = payers.filter((payer) => hasSeveralCells(changed, payer)).length;
+    t.ok(moving > 1_500 && moving < payers.length, `${moving} have several cells`);
+    t.notOk(payers.some((payer) => hasSeveralCells(before, payer)));
     t.ok(payers.some((payer) => cellOfPayer(changed, payer, 1_000n)?.id === "c3"));
   },
 );

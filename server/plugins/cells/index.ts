@@ -4,7 +4,14 @@ import fp from "fastify-plugin";
 import { Type, type Static } from "typebox";
 import { Agent, request } from "undici";
 import { ApiError } from "../../errors.ts";
-import { cellOfPayer, hashBody, readForward, signForward, type Cell } from "../../core/cells.ts";
+import {
+  cellOfPayer,
+  hasSeveralCells,
+  hashBody,
+  readForward,
+  signForward,
+  type Cell,
+} from "../../core/cells.ts";
 import { AddressInput, AddressOutput } from "../../schemas/common.ts";
 import type { Authorization } from "../../core/authorization.ts";
 
@@ -69,6 +76,11 @@ export class Cells {
     if (terms?.scheme === "upto") return this.#cellOfSigner(terms.facilitator);
     const cell = cellOfPayer(cells, from, validBefore);
     return cell?.id === self ? undefined : cell;
+  }
+
+  /** Another cell may have been given the same transfer, signed once more. */
+  mayHaveTwin(payer: string): boolean {
+    return hasSeveralCells(this.#deps.cells, payer);
   }
 
   /** A payment that names the facilitator who may send it belongs to the cell with that account. */

@@ -91,6 +91,7 @@ export default fp(
         patienceMs: config.timings.approvalWaitMs,
       }),
       countFor: (limit, payer) => app.countFor(limit, payer),
+      mayHaveTwin: (payer) => app.cells?.mayHaveTwin(payer) === true,
       waitMs: config.settleWaitMs,
       outcomes,
       log,

@@ -64,6 +64,8 @@ interface SettlerDeps {
   charging: { fees?: PayeeFees };
   /** Counts the request for its payer; throws `rate_limited`. */
   countFor(limit: "payer", payer: string): void | Promise<void>;
+  /** Whether another cell may have accepted the same transfer. */
+  mayHaveTwin(payer: string): boolean;
   /** How long a caller waits for the end of its payment. */
   waitMs: number;
   outcomes: Outcomes;
@@ -284,7 +286,9 @@ export class Settler {
       if (outcome.status === "pending") return notSettled(ids, "settlement_pending", outcome);
       if (outcome.status !== "settled")
         return notSettled(ids, protocolReason(outcome, payment), outcome);
-      const { txHash, settledAt } = outcome;
+      const { txHash, settledAt, byOther } = outcome;
+      if (byOther && this.#deps.mayHaveTwin(payment.payer))
+        return notSettled(ids, "duplicate_settlement", { txHash });
       const standBackUntilMs = isFirst ? 0 : settledAt.getTime() + STAND_BACK_MS;
       return (await this.#claimSuccess(request, row, standBackUntilMs))
         ? { success: true, txHash, transaction: txHash, ...ids }
