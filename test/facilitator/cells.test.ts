@@ -17,7 +17,7 @@ const SECRET = "two cells of one service, and a test";
 interface Cells {
   worlds: [TestApp, TestApp];
   cells: Cell[];
-  payerOf(id: string): Promise<PrivateKeyAccount>;
+  payerOf: (id: string) => Promise<PrivateKeyAccount>;
 }
 
 async function twoCells(t: Test): Promise<Cells> {
@@ -160,7 +160,11 @@ t.test("two cells", async (t) => {
       "for another body": signed({ bodyHash: hashBody({}) }),
       old: signed({ sentAtSeconds: now - 120 }),
       "of another secret": signForward("x".repeat(32), {
-        ...{ from: "c2", to: "c1", sentAtSeconds: now, path, bodyHash: hashBody(sent) },
+        from: "c2",
+        to: "c1",
+        sentAtSeconds: now,
+        path,
+        bodyHash: hashBody(sent),
       }),
     };
     const before = await paid();

@@ -140,10 +140,10 @@ t.test("two cells behind the proxy", { skip }, async (t) => {
       ({ ok }) => ok,
       () => false,
     );
-  for (const { port } of [one, two]) await until(() => isUp(port), 60_000);
+  for (const { port } of [one, two]) await until(() => isUp(port), 180_000);
   const me = ({ agent }: CellWorld): Promise<Answer> =>
     call("/api/agents/me", { headers: agent.headers }).catch(() => ({ status: 0, body: {} }));
-  for (const cell of [one, two]) await until(async () => (await me(cell)).status === 200, 30_000);
+  for (const cell of [one, two]) await until(async () => (await me(cell)).status === 200, 60_000);
 
   await t.test("what is between cells is not reached through the proxy", async (t) => {
     for (const path of ["/api/cells/settle", "/api/cells/owner"]) {
@@ -167,14 +167,22 @@ t.test("two cells behind the proxy", { skip }, async (t) => {
       };
       const payers = { c1: await payerOf("c1"), c2: await payerOf("c2") };
       const tries = { c1: 0, c2: 0 };
+      /** Why the last one was repeated. */
+      const last = { c1: "", c2: "" };
       let isDown = false;
       /** Payments of the first cell's payers and agent while the second is down. */
       let servedMeanwhile = 0;
 
       /** Until it is paid, as any client does: the same request with the same key. */
-      const insist = async (id: CellWorld["id"], send: () => Promise<boolean>): Promise<void> => {
-        while (!(await send().catch(() => false))) {
+      const insist = async (
+        id: CellWorld["id"],
+        send: () => Promise<string | undefined>,
+      ): Promise<void> => {
+        for (;;) {
+          const why = await send().catch((error: Error) => error.message);
+          if (why === undefined) break;
           tries[id] += 1;
+          last[id] = why;
           await sleep(300);
         }
         if (isDown && id === "c1") servedMeanwhile += 1;
@@ -188,7 +196,7 @@ t.test("two cells behind the proxy", { skip }, async (t) => {
         await insist(id, async () => {
           const options = { method: "POST", headers, body: JSON.stringify(body) };
           const answer = await call("/api/x402/settle", options);
-          return answer.body["success"] === true;
+          return answer.body["success"] === true ? undefined : JSON.stringify(answer);
         });
       };
       const spend = async ({ id, agent }: CellWorld, number: number): Promise<void> => {
@@ -196,7 +204,7 @@ t.test("two cells behind the proxy", { skip }, async (t) => {
         const body = JSON.stringify({ recipient: PAYEE, amount: "0.001" });
         await insist(id, async () => {
           const answer = await call("/api/agents/spend", { method: "POST", headers, body });
-          return answer.status === 200;
+          return answer.status === 200 ? undefined : JSON.stringify(answer);
         });
       };
       const each = async (work: (number: number) => Promise<void>): Promise<void> => {
@@ -213,7 +221,10 @@ t.test("two cells behind the proxy", { skip }, async (t) => {
       isDown = true;
       second.kill("SIGKILL");
       await once(second, "exit");
-      await until(() => servedMeanwhile >= 20, 60_000);
+      await until(() => servedMeanwhile >= 20, 120_000).catch((error: unknown) => {
+        t.comment(`served ${servedMeanwhile}, repeated: ${JSON.stringify({ tries, last })}`);
+        throw error;
+      });
       t.ok(tries.c2 > 0, "the second cell's payments wait for it");
       isDown = false;
       second = run(two.start());

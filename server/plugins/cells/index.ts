@@ -3,6 +3,7 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import fp from "fastify-plugin";
 import { Type, type Static } from "typebox";
 import { Agent, request } from "undici";
+import type { Address } from "viem";
 import { ApiError } from "../../errors.ts";
 import {
   cellOfPayer,
@@ -66,14 +67,13 @@ export class Cells {
     return this.#deps.cells.filter(({ id }) => id !== this.#deps.self);
   }
 
-  /** The cell that decides about it; undefined for this one. */
-  async otherCellOf({
-    from,
-    validBefore,
-    terms,
-  }: Pick<Authorization, "from" | "validBefore" | "terms">): Promise<Cell | undefined> {
+  /** The cell that decides about it; undefined for this one. `sender`: the only account that may send it. */
+  async otherCellOf(
+    { from, validBefore }: Pick<Authorization, "from" | "validBefore">,
+    sender: Address | undefined,
+  ): Promise<Cell | undefined> {
     const { cells, self } = this.#deps;
-    if (terms?.scheme === "upto") return this.#cellOfSigner(terms.facilitator);
+    if (sender !== undefined) return this.#cellOfSender(sender);
     const cell = cellOfPayer(cells, from, validBefore);
     return cell?.id === self ? undefined : cell;
   }
@@ -83,8 +83,7 @@ export class Cells {
     return hasSeveralCells(this.#deps.cells, payer);
   }
 
-  /** A payment that names the facilitator who may send it belongs to the cell with that account. */
-  async #cellOfSigner(address: string): Promise<Cell | undefined> {
+  async #cellOfSender(address: string): Promise<Cell | undefined> {
     const isIts = (signer: string): boolean => signer.toLowerCase() === address.toLowerCase();
     if (this.#deps.relayers().some(isIts)) return undefined;
     return (await this.#factsOfOthers()).find(({ signers }) => signers.some(isIts))?.cell;

@@ -2,6 +2,7 @@
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyBaseLogger } from "fastify";
 import { Type } from "typebox";
+import type { Hex } from "viem";
 import { ApiError } from "../../errors.ts";
 import { SettleAnswer, VerifyAnswer } from "../../schemas/facilitator.ts";
 import type { Cell } from "../../core/cells.ts";
@@ -40,7 +41,10 @@ export class OtherCells {
     const { cells, checker, ownSchemes } = this.#deps;
     if (ownSchemes.some((scheme) => scheme.handles(body))) return undefined;
     const read = checker.read(body, purpose);
-    return read.isValid ? cells.otherCellOf(read.payment.authorization) : undefined;
+    if (!read.isValid) return undefined;
+    const { authorization, scheme, signature } = read.payment;
+    const plan = scheme.planTransfer({ ...authorization, signature: signature as Hex });
+    return cells.otherCellOf(authorization, plan.sender);
   }
 
   /** Undefined: this cell answers. */
