@@ -20,6 +20,7 @@ import http from "./plugins/http/index.ts";
 import auth from "./plugins/auth/index.ts";
 import audit from "./plugins/audit/index.ts";
 import screening from "./plugins/screening/index.ts";
+import cells from "./plugins/cells/index.ts";
 import owners from "./plugins/owners/index.ts";
 import orders from "./plugins/orders/index.ts";
 import channels from "./plugins/channels/index.ts";
@@ -91,6 +92,7 @@ const MODULES = [
   auth,
   audit,
   screening,
+  cells,
   owners,
   orders,
   custody,

@@ -222,6 +222,15 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     isSet("SCREENING_MAX_AGE") && !isSet("SCREENING_FILE"),
     "SCREENING_MAX_AGE is set, but SCREENING_FILE is not",
   );
+  for (const key of ["CELL", "CELLS", "CELL_SECRET"])
+    refuse(
+      !isSet(key) && ["CELL", "CELLS", "CELL_SECRET"].some(isSet),
+      `${key} is missing (CELL, CELLS and CELL_SECRET belong together)`,
+    );
+  refuse(
+    env.CELL !== undefined && isSet("CELLS") && !env.CELLS.some(({ id }) => id === env.CELL),
+    `CELL is ${env.CELL}, which is not in CELLS`,
+  );
   if (problems.length > 0) {
     refuse(
       !isLocal && !isSet("PURSER_MODE"),
@@ -290,6 +299,11 @@ export function loadConfig(environment: Environment, part: Part = "service") {
       isOpen: env.SCREENING_FAILS === "open",
       maxAgeSeconds: env.SCREENING_MAX_AGE && env.SCREENING_MAX_AGE * 3_600,
     },
+    /** Undefined: this deployment is the only one. */
+    cells:
+      env.CELL === undefined || env.CELL_SECRET === undefined
+        ? undefined
+        : { self: env.CELL, cells: env.CELLS, secret: env.CELL_SECRET },
     /** How long a settle or spend waits for finality before it returns "pending". */
     settleWaitMs: env.SETTLE_WAIT_MS,
     rateLimits: env.RATE_LIMITS,

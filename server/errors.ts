@@ -50,6 +50,16 @@ export const ERRORS = {
     "Access token not valid",
     "Renew it at /oauth/token, or connect again. It opens /mcp and nothing else.",
   ),
+  wrong_cell: define(
+    421,
+    "Key of another cell",
+    "The proxy in front of the cells must send each key to its cell. `cell` names it.",
+  ),
+  other_cell: define(
+    421,
+    "Account of another cell",
+    "Sign in at `url`: an owner's account is in one cell.",
+  ),
   session_required: define(401, "Sign in required", "Sign in with the owner's wallet."),
   invalid_signature: define(
     401,

@@ -5,6 +5,8 @@
 import { Type } from "typebox";
 import { isLoopbackHost, readTrust } from "./client-address.ts";
 import { databaseReadUrl, databaseUrl } from "./database-settings.ts";
+import { databaseUrl } from "./database-settings.ts";
+import { CELL_ID, readCells } from "./cells.ts";
 import { feeAddress, perMille } from "./fees.ts";
 import { readGasBudget } from "./gas.ts";
 import { mailFrom, smtpUrl } from "./mail-settings.ts";
@@ -439,6 +441,24 @@ const SCREENING = {
   }),
 };
 
+const CELLS = {
+  CELL: setting(matching(CELL_ID, "one to six small letters and a number, such as c1"), {
+    meaning: "The name of this cell. See [cells](../operations/cells.md).",
+    who: "an operator with several cells: each has its own.",
+  }),
+  CELLS: setting(readCells, {
+    default: "",
+    meaning:
+      "All cells, `c1=http://10.0.0.1:3000,c2=http://10.0.0.2:3000`: where they reach each other. A later one takes only payments that end after a second that lies ahead (`c3=http://10.0.0.3:3000@1790000000`).",
+    who: "an operator with several cells: the same text in each.",
+  }),
+  CELL_SECRET: setting(matching(/^[!-~]{32,}$/, "at least 32 printable characters"), {
+    secret: true,
+    meaning: "Proves to a cell that another one sent the request.",
+    who: "an operator with several cells: the same in each.",
+  }),
+};
+
 /** As docs/reference/configuration.md has them. */
 export const SECTIONS = {
   "The service": SERVICE,
@@ -449,6 +469,7 @@ export const SECTIONS = {
   "Agents and fetches": PAYMENTS,
   Facilitator: FACILITATOR,
   Screening: SCREENING,
+  Cells: CELLS,
   "Limits on requests": REQUESTS,
   "E-mail, push and traces": REPORTS,
 };
@@ -461,6 +482,7 @@ export const SETTINGS = Type.Object({
   ...PAYMENTS,
   ...FACILITATOR,
   ...SCREENING,
+  ...CELLS,
   ...REQUESTS,
   ...REPORTS,
 });

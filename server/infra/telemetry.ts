@@ -36,7 +36,7 @@ const SECRET_PATHS = [
 ];
 
 /** An API key or token that was put into a path by mistake. */
-const API_KEY = /purser_(?:[a-z]{2}_)?[0-9A-Za-z]{20,}/g;
+const API_KEY = /purser_(?:[a-z]{1,6}[0-9]{0,3}_){0,2}[0-9A-Za-z]{20,}/g;
 
 /** A receipt is read by anyone who knows its id. */
 const RECEIPT = /rcp_[0-9A-Za-z]+/g;

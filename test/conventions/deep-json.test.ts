@@ -44,6 +44,7 @@ t.test("the body of every route", async (t) => {
     owner: owner.headers,
     facilitator: { "content-type": "application/json" },
     public: { "content-type": "application/json", origin: service.config.publicUrl },
+    cell: {},
   };
   const routes = app.knownRoutes.filter(({ method }) =>
     ["POST", "PUT", "PATCH", "DELETE"].includes(method),

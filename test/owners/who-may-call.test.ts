@@ -108,6 +108,7 @@ t.test("every route with every credential", async (t) => {
       agent: { authorization: `Bearer ${agent.apiKey}` },
       owner: { cookie: rowOwner.cookie },
       facilitator: { authorization: `Bearer ${FACILITATOR_KEY}` },
+      cell: {},
     };
     const own = credentials[row.auth];
 

@@ -201,6 +201,7 @@ function settlerWith(given: Scene = {}) {
         return checker.checkPayment(payment);
       },
     },
+    mayHaveTwin: () => false,
     waitMs: 5_000,
     outcomes: new Outcomes(new Registry()),
     log: { warn: () => void log.push("fault"), error: () => void log.push("fault") },

@@ -182,7 +182,7 @@ async function insertAll(
   await insertWallet(tx, { agentId: id, address, ...adopted });
   const listed = { before: [], after: [...allowlist] };
   await storeAllowlist(tx, id, listed);
-  const { apiKey, ...keyFacts } = createApiKey();
+  const { apiKey, ...keyFacts } = createApiKey(call.cell);
   const key = await insertApiKey(tx, {
     id: newId("key"),
     agentId: id,

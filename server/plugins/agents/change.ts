@@ -31,6 +31,8 @@ export interface OwnerCall {
   orders: OwnerOrders;
   custody: Custody;
   owner: OrderOwner;
+  /** In the keys that are issued, where there are several cells. */
+  cell: string | undefined;
   requestId: string;
   /** The order that the owner's wallet signed for this request. */
   authorization: AnyAuthorization | undefined;
@@ -42,6 +44,7 @@ export const ownerCall = (request: FastifyRequest): OwnerCall => ({
   orders: request.server.ownerOrders,
   custody: request.server.custody,
   owner: request.owner,
+  cell: request.server.config.cells?.self,
   requestId: request.id,
   authorization: (request.body as { authorization?: AnyAuthorization } | null | undefined)
     ?.authorization,

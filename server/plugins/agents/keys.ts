@@ -36,7 +36,7 @@ export async function createKey(
     if (expiresAt !== null && expiresAt <= (await databaseNow(tx)))
       throw refuseField("validation_failed", "body.expiresAt", "must be in the future");
     await permitKey(label, expiresAt);
-    const issued = await issue(tx, agentId, label, expiresAt);
+    const issued = await issue(tx, { cell: call.cell, agentId, label, expiresAt });
     await audit({ action: "key.created", before: null, after: keyFacts(issued.row) });
     return issued;
   };
@@ -57,7 +57,12 @@ export async function rotateKey(
       throw new ApiError("conflict", { detail: `This key was already ${why}. Create a new one.` });
     }
     await permitKey(old.label, old.expiresAt);
-    const issued = await issue(tx, agentId, old.label, old.expiresAt);
+    const issued = await issue(tx, {
+      cell: call.cell,
+      agentId,
+      label: old.label,
+      expiresAt: old.expiresAt,
+    });
     const previous = await replaceApiKey(tx, { old, newKeyId: issued.row.id, graceSeconds });
     await audit({
       action: "key.rotated",
@@ -84,13 +89,15 @@ export async function revokeKey(
   });
 }
 
-async function issue(
-  tx: Db,
-  agentId: string,
-  label: string,
-  expiresAt: Date | null,
-): Promise<IssuedKey> {
-  const { apiKey, ...facts } = createApiKey();
+interface NewKey {
+  cell: string | undefined;
+  agentId: string;
+  label: string;
+  expiresAt: Date | null;
+}
+
+async function issue(tx: Db, { cell, agentId, label, expiresAt }: NewKey): Promise<IssuedKey> {
+  const { apiKey, ...facts } = createApiKey(cell);
   const row = await insertApiKey(tx, { id: newId("key"), agentId, label, expiresAt, ...facts });
   return { row, apiKey };
 }

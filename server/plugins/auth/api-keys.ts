@@ -25,8 +25,8 @@ interface NewApiKey extends NewSecret {
   apiKey: string;
 }
 
-export function createApiKey(): NewApiKey {
-  const { key: apiKey, facts } = createKey(API_KEY_PREFIX);
+export function createApiKey(cell?: string): NewApiKey {
+  const { key: apiKey, facts } = createKey(API_KEY_PREFIX, cell);
   return { apiKey, ...facts };
 }
 

@@ -5,7 +5,14 @@ import { ApiError, type ErrorCode } from "../../errors.ts";
 import { keyHolders, noteKeyUse, tokenHolders, type KeyHolder } from "./api-keys.ts";
 import { InternalPasses } from "./passes.ts";
 import { proveFacilitatorKeys } from "./merchant-keys.ts";
-import { ACCESS_TOKEN_PREFIX, API_KEY_PREFIX, hashSecret, isSecretShape } from "./secrets.ts";
+import {
+  ACCESS_TOKEN_PREFIX,
+  API_KEY_PREFIX,
+  assertOurCell,
+  cellIn,
+  hashSecret,
+  isSecretShape,
+} from "./secrets.ts";
 import cookie from "@fastify/cookie";
 import { OAUTH_SCOPE } from "../http/document.ts";
 import { sessionCookieName } from "../http/index.ts";
@@ -90,7 +97,10 @@ const agent = fp(
       });
       if (isToken && (!holder || holder.revoked || holder.keyExpired))
         throw refuse("invalid_access_token");
-      if (!holder) throw refuse("invalid_api_key", UNKNOWN_KEY);
+      if (!holder) {
+        assertOurCell(app.config.cells?.self, cellIn(API_KEY_PREFIX, shown));
+        throw refuse("invalid_api_key", UNKNOWN_KEY);
+      }
       const { revoked, keyExpired, isUseStale, ...agent } = holder;
       if (revoked) throw refuse("api_key_revoked");
       if (keyExpired) throw refuse("api_key_expired");

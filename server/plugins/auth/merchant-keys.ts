@@ -6,9 +6,16 @@ import { accountName, isClosed } from "../../core/merchant-settings.ts";
 import { ApiError } from "../../errors.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
-import { createKey, hashSecret, isSecretShape, MERCHANT_KEY_PREFIX } from "./secrets.ts";
+import {
+  assertOurCell,
+  cellIn,
+  createKey,
+  hashSecret,
+  isSecretShape,
+  MERCHANT_KEY_PREFIX,
+} from "./secrets.ts";
 
-export const createMerchantKey = () => createKey(MERCHANT_KEY_PREFIX);
+export const createMerchantKey = (cell?: string) => createKey(MERCHANT_KEY_PREFIX, cell);
 
 interface MerchantKeyHolder {
   keyId: string;
@@ -109,7 +116,10 @@ export function proveFacilitatorKeys(app: FastifyInstance): void {
       look: () => holderOf(hash),
       isProven: (found) => found !== undefined && !found.revoked,
     });
-    if (!holder) throw new ApiError("invalid_api_key", FACILITATOR_CHALLENGE);
+    if (!holder) {
+      assertOurCell(app.config.cells?.self, cellIn(MERCHANT_KEY_PREFIX, key));
+      throw new ApiError("invalid_api_key", FACILITATOR_CHALLENGE);
+    }
     if (holder.revoked) throw new ApiError("api_key_revoked", FACILITATOR_CHALLENGE);
     const { keyId, ownerId } = holder;
     const isAdmitted = app.isAdmittedMerchant(holder);

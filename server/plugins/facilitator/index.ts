@@ -29,6 +29,7 @@ import type { Payment } from "../../schemes/scheme.ts";
 import type { Settlement } from "../settlement/types.ts";
 import { ChainPaymentReads } from "./chain-reads.ts";
 import type { PayeeFees } from "./payee-fees.ts";
+import { cellRoutes, OtherCells } from "./other-cells.ts";
 import { PayerApprovals } from "./payer-approval.ts";
 import { Settler, type OwnScheme, type PresentedPayment, type SettleOptions } from "./settle.ts";
 import stats, { type Outcomes, type RefusalListener } from "./stats.ts";
@@ -90,12 +91,17 @@ export default fp(
         patienceMs: config.timings.approvalWaitMs,
       }),
       countFor: (limit, payer) => app.countFor(limit, payer),
+      mayHaveTwin: (payer) => app.cells?.mayHaveTwin(payer) === true,
       waitMs: config.settleWaitMs,
       outcomes,
       log,
     });
+    const otherCells =
+      app.cells &&
+      new OtherCells({ cells: app.cells, checker, ownSchemes, waitMs: config.settleWaitMs, log });
     const facilitator = new Facilitator({
       networks,
+      otherCells,
       publicUrl: config.publicUrl,
       relayers,
       checker,
@@ -113,9 +119,11 @@ export default fp(
     app.decorate("onRefusedPayment", (listener) => void outcomes.refusalListeners.push(listener));
     await app.register(paymentRoutes);
     await app.register(serviceRoutes);
+    if (otherCells) await app.register(cellRoutes);
   },
   {
     name: "facilitator",
+    dependencies: ["cells"],
   },
 );
 
@@ -126,6 +134,8 @@ interface FacilitatorDeps {
   checker: PaymentChecker;
   /** By chain id. */
   reads: ReadonlyMap<number, ChainPaymentReads>;
+  /** Undefined where this is the only cell. */
+  otherCells: OtherCells | undefined;
   ownSchemes: OwnScheme[];
   charging: { fees?: PayeeFees };
   feeTerms: FeeTerms;
@@ -161,7 +171,15 @@ class Facilitator {
     return this.#deps.charging.fees;
   }
 
-  verify(body: unknown, { isBilled }: Pick<SettleOptions, "isBilled"> = {}): Promise<VerifyAnswer> {
+  async verify(
+    body: unknown,
+    options: Pick<SettleOptions, "isBilled"> = {},
+  ): Promise<VerifyAnswer> {
+    const elsewhere = await this.#deps.otherCells?.verify(body, options);
+    return elsewhere ?? this.verifyHere(body, options);
+  }
+
+  verifyHere(body: unknown, { isBilled }: Pick<SettleOptions, "isBilled">): Promise<VerifyAnswer> {
     const { checker, ownSchemes } = this.#deps;
     const own = ownSchemes.find((scheme) => scheme.handles(body));
     const fees = isBilled === true ? this.fees : undefined;
@@ -189,7 +207,12 @@ class Facilitator {
     return reads;
   }
 
-  settle(body: unknown, options?: SettleOptions): Promise<SettleAnswer> {
+  async settle(body: unknown, options: SettleOptions = {}): Promise<SettleAnswer> {
+    const elsewhere = await this.#deps.otherCells?.settle(body, options);
+    return elsewhere ?? this.settleHere(body, options);
+  }
+
+  settleHere(body: unknown, options: SettleOptions): Promise<SettleAnswer> {
     return this.#deps.settler.settle(body, options);
   }
 

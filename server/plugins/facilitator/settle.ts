@@ -34,6 +34,8 @@ export interface SettleOptions {
   idempotencyKey?: string | undefined;
   /** The credential that the idempotency key belongs to, for callers with credentials. */
   credential?: string | undefined;
+  /** What another cell made of these two, for a caller of its own. */
+  callerKeyHash?: Uint8Array;
   /** The merchant whose API key came with the request: its own gas budget is used. */
   merchant?: string | undefined;
   /** Requested by a third party: its payee owes the fees of this facilitator. */
@@ -62,6 +64,8 @@ interface SettlerDeps {
   charging: { fees?: PayeeFees };
   /** Counts the request for its payer; throws `rate_limited`. */
   countFor(limit: "payer", payer: string): void | Promise<void>;
+  /** Whether another cell may have accepted the same transfer. */
+  mayHaveTwin(payer: string): boolean;
   /** How long a caller waits for the end of its payment. */
   waitMs: number;
   outcomes: Outcomes;
@@ -282,7 +286,9 @@ export class Settler {
       if (outcome.status === "pending") return notSettled(ids, "settlement_pending", outcome);
       if (outcome.status !== "settled")
         return notSettled(ids, protocolReason(outcome, payment), outcome);
-      const { txHash, settledAt } = outcome;
+      const { txHash, settledAt, byOther } = outcome;
+      if (byOther && this.#deps.mayHaveTwin(payment.payer))
+        return notSettled(ids, "duplicate_settlement", { txHash });
       const standBackUntilMs = isFirst ? 0 : settledAt.getTime() + STAND_BACK_MS;
       return (await this.#claimSuccess(request, row, standBackUntilMs))
         ? { success: true, txHash, transaction: txHash, ...ids }
@@ -331,12 +337,18 @@ interface Caller {
 
 export function callerOf(
   body: unknown,
-  { idempotencyKey, credential = "" }: Pick<SettleOptions, "idempotencyKey" | "credential">,
+  {
+    idempotencyKey,
+    credential = "",
+    callerKeyHash,
+  }: Pick<SettleOptions, "idempotencyKey" | "credential" | "callerKeyHash">,
 ): Caller {
   const { paymentPayload, paymentRequirements } = body as Record<string, unknown>;
   return {
     bodyHash: hash([paymentPayload, paymentRequirements]),
-    keyHash: idempotencyKey === undefined ? null : hash(["key", credential, idempotencyKey]),
+    keyHash:
+      callerKeyHash ??
+      (idempotencyKey === undefined ? null : hash(["key", credential, idempotencyKey])),
   };
 }
 

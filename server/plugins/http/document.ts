@@ -118,6 +118,7 @@ const TAGS: Record<string, string> = {
   facilitator: "x402: verify and settle payments for paid APIs, and find paid resources",
   merchants: "Settlements to the signed-in wallet, refunds, and facilitator keys",
   marketplace: "Paid endpoints that agents can find",
+  cells: "What the cells of one service send to each other",
   demo: "A paid endpoint to try",
   meta: "The service itself",
   local: "Helpers for local development; not available in production",
@@ -128,6 +129,7 @@ const SECURITY: Record<Credential, Record<string, string[]>[]> = {
   agent: [{ agentKey: [] }],
   owner: [{ ownerSession: [] }],
   facilitator: [{}, { facilitatorKey: [] }],
+  cell: [],
 };
 
 const WHO: Record<Credential, string> = {
@@ -135,6 +137,7 @@ const WHO: Record<Credential, string> = {
   agent: "Called by an agent, with its API key.",
   owner: "Called by an owner who is signed in.",
   facilitator: "Called by a paid API; with its key if the operator requires one.",
+  cell: "Called by another cell of this service, which signs the request.",
 };
 
 function operation(route: DeclaredRoute, components: Components): object {

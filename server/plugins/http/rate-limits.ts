@@ -18,7 +18,7 @@ declare module "fastify" {
   }
   interface FastifyRequest {
     /** The authenticated caller. Set by the authenticator. */
-    caller: { kind: "agent" | "session" | "merchant"; id: string } | undefined;
+    caller: { kind: "agent" | "session" | "merchant" | "cell"; id: string } | undefined;
   }
   interface FastifyInstance {
     /** Counts one request for this key; throws `rate_limited`. */
@@ -112,7 +112,7 @@ export default fp(
           ? auth === "facilitator"
             ? undefined
             : "address"
-          : caller.kind === "merchant"
+          : caller.kind === "merchant" || caller.kind === "cell"
             ? undefined
             : caller.kind;
       const countGeneral = () => general && count(reply, take(general, who), general);

@@ -8,8 +8,14 @@ import type { ErrorCode } from "../../errors.ts";
 import { ERRORS } from "../../errors.ts";
 
 /** The credential that a route requires. Every route declares one; a route without one stops the boot. */
-export type Credential = "public" | "agent" | "owner" | "facilitator";
-export const CREDENTIALS: readonly Credential[] = ["public", "agent", "owner", "facilitator"];
+export type Credential = "public" | "agent" | "owner" | "facilitator" | "cell";
+export const CREDENTIALS: readonly Credential[] = [
+  "public",
+  "agent",
+  "owner",
+  "facilitator",
+  "cell",
+];
 
 declare module "fastify" {
   interface FastifyContextConfig {
@@ -57,9 +63,17 @@ const OF_CREDENTIAL: Record<Credential, readonly ErrorCode[]> = {
     "invalid_access_token",
     "api_key_revoked",
     "api_key_expired",
+    "wrong_cell",
   ],
   owner: ["session_required"],
-  facilitator: ["missing_api_key", "invalid_api_key", "api_key_revoked", "merchant_not_admitted"],
+  facilitator: [
+    "missing_api_key",
+    "invalid_api_key",
+    "api_key_revoked",
+    "merchant_not_admitted",
+    "wrong_cell",
+  ],
+  cell: ["not_found"],
 };
 /** Refusals of a method that may have a body, whether the route needs one or not. */
 const OF_BODY: readonly ErrorCode[] = ["invalid_json", "body_too_large", "unsupported_media_type"];

@@ -28,9 +28,9 @@ export interface KeyCall {
 
 export async function makeMerchantKey(
   { prisma, owner, requestId }: KeyCall,
-  label: string,
+  { label, cell }: { label: string; cell: string | undefined },
 ): Promise<{ row: Stored; key: string }> {
-  const { key, facts } = createMerchantKey();
+  const { key, facts } = createMerchantKey(cell);
   const row = await prisma.$transaction(async (tx) => {
     // SQL: FOR UPDATE of the owner's row, so that concurrent requests count each other's keys.
     await tx.$queryRaw`SELECT 1 FROM owners WHERE id = ${owner.id} FOR UPDATE`;

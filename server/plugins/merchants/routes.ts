@@ -301,7 +301,10 @@ const keys: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (request, reply) => {
-      const { row, key } = await makeMerchantKey(callOf(request), request.body.label?.trim() ?? "");
+      const { row, key } = await makeMerchantKey(callOf(request), {
+        label: request.body.label?.trim() ?? "",
+        cell: app.config.cells?.self,
+      });
       return reply.code(201).send({ key: viewMerchantKey(row), apiKey: key });
     },
   );

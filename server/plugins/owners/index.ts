@@ -61,6 +61,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
           "chain_unavailable",
           "account_screened",
           "screening_unavailable",
+          "other_cell",
         ],
       },
       onRequest: async (request) => app.requireOwnOrigin(request),
@@ -88,6 +89,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
               chains: app.chains.all,
               isVerified: (chainId) => app.chains.verified.has(chainId),
               screening: app.screening,
+              cells: app.cells,
             },
           ),
         // A message works once, so the result is a session and not a credential to remember.

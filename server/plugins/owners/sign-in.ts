@@ -8,6 +8,7 @@ import {
 import type { ChainClient } from "../../infra/chain/index.ts";
 import type { Db, PrismaClient } from "../../infra/db/prisma.ts";
 import { NOBODY, noteAudit } from "../audit/store.ts";
+import type { Cells } from "../cells/index.ts";
 import type { Screening } from "../screening/screening.ts";
 import type { Proof } from "../audit/authority.ts";
 import { ensureOwner, findOwners, insertNonce, ownerSecondedBy, takeNonce } from "./store.ts";
@@ -56,12 +57,14 @@ interface Deps {
   isVerified: (chainId: number) => boolean;
   /** Undefined: addresses are not screened. */
   screening: Pick<Screening, "assertMaySignIn"> | undefined;
+  /** Undefined where this is the only cell. */
+  cells: Pick<Cells, "assertNewOwnerIsOurs"> | undefined;
 }
 
 /** The nonce is deleted before anything is verified, so a message works at most once in any case. */
 export async function signIn(
   request: SignInRequest,
-  { prisma, own, chains, isVerified, screening }: Deps,
+  { prisma, own, chains, isVerified, screening, cells }: Deps,
 ): Promise<{ address: SiweFields["address"]; token: string }> {
   const fields = parseSiwe(request.message);
   if (!fields) throw refused("the message is not a sign-in message (EIP-4361)");
@@ -83,11 +86,11 @@ export async function signIn(
   assertSigned(isVouched ? verdict : "unavailable");
   const contractOn = verdict === "contract" ? fields.chainId : 0;
   // A recovery wallet signs in to an account that exists.
-  if (request.secondOf === undefined)
-    await screening?.assertMaySignIn(
-      fields.address,
-      async () => (await findOwners(prisma, fields.address, [contractOn])).length > 0,
-    );
+  if (request.secondOf === undefined) {
+    const isKnown = async () => (await findOwners(prisma, fields.address, [contractOn])).length > 0;
+    await screening?.assertMaySignIn(fields.address, isKnown);
+    if (cells && !(await isKnown())) await cells.assertNewOwnerIsOurs(fields.address);
+  }
 
   let { address } = fields;
   const token = await prisma.$transaction(async (tx) => {

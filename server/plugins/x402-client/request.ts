@@ -232,8 +232,8 @@ const MAX_VALUE_LENGTH = 4_096;
 const NAME_PATTERN = /^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$/;
 /** Visible ASCII, with spaces only inside: no line breaks, so no header or request can be injected. */
 const VALUE_PATTERN = /^(?:[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)?$/;
-/** An agent key of this service, anywhere in a value. */
-const OWN_KEY_PATTERN = /purser_[0-9A-Za-z]{8,}/;
+/** A key or token of this service, anywhere in a value. */
+const OWN_KEY_PATTERN = /purser_(?:[a-z]{1,6}[0-9]{0,3}_){0,2}[0-9A-Za-z]{8,}/;
 
 export function forwardedHeaders(given: Record<string, string>): ForwardedHeaders {
   const entries = Object.entries(given);
