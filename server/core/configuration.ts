@@ -5,7 +5,6 @@
 import { Type } from "typebox";
 import { isLoopbackHost, readTrust } from "./client-address.ts";
 import { databaseReadUrl, databaseUrl } from "./database-settings.ts";
-import { databaseUrl } from "./database-settings.ts";
 import { CELL_ID, readCells } from "./cells.ts";
 import { feeAddress, perMille } from "./fees.ts";
 import { readGasBudget } from "./gas.ts";

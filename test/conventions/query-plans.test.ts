@@ -28,18 +28,6 @@ import { databaseWithPlans, recordScans } from "./plans.ts";
 /** These tests accept nothing through the store. */
 const noSettlement = { acceptAll: async () => [], findByAuthorization: async () => undefined };
 
-const BIG_TABLES = new Set(["payments", "settlements", "events"]);
-/** The rows that a statement reads of a big table belong to one agent or to the open work. */
-const MOST_ROWS = 2 * PAYMENTS_EACH;
-
-const bad = (scans: Scan[]): Scan[] =>
-  scans.filter(
-    ({ table, partition, node, rows }) =>
-      BIG_TABLES.has(table) &&
-      // Partitions that were made ahead are empty.
-      ((node === "Seq Scan" && (partition === table || rows > 0)) || rows > MOST_ROWS),
-  );
-
 t.test("hot statements, with custom and with generic plans", async (t) => {
   const { database, app, baseUrl, owner, agent, seeded } = await seededApp(t, { listen: true });
 
