@@ -141,9 +141,11 @@ export function classifyFailure(
 /** The system's error code and syscall, which `fetch` puts into the cause. */
 function faultOf(error: unknown): { code: string; syscall: string | undefined } {
   if (typeof error !== "object" || error === null) return { code: "", syscall: undefined };
-  const { code, syscall, cause, errors } = error as Record<string, unknown>;
+  const { name, code, syscall, cause, errors } = error as Record<string, unknown>;
   if (typeof code === "string")
     return { code, syscall: typeof syscall === "string" ? syscall : undefined };
+  // Node 24 gives this error no code.
+  if (name === "HTTPParserError") return { code: "HPE_UNKNOWN", syscall: undefined };
   return faultOf(cause ?? (Array.isArray(errors) ? errors[0] : undefined));
 }
 
