@@ -119,6 +119,7 @@ const TAGS: Record<string, string> = {
   merchants: "Settlements to the signed-in wallet, refunds, and facilitator keys",
   marketplace: "Paid endpoints that agents can find",
   demo: "A paid endpoint to try",
+  operators: "For the people who run the service",
   meta: "The service itself",
   local: "Helpers for local development; not available in production",
 };
@@ -127,6 +128,7 @@ const SECURITY: Record<Credential, Record<string, string[]>[]> = {
   public: [],
   agent: [{ agentKey: [] }],
   owner: [{ ownerSession: [] }],
+  operator: [{ ownerSession: [] }],
   facilitator: [{}, { facilitatorKey: [] }],
 };
 
@@ -134,6 +136,7 @@ const WHO: Record<Credential, string> = {
   public: "No credentials needed.",
   agent: "Called by an agent, with its API key.",
   owner: "Called by an owner who is signed in.",
+  operator: "Called by an operator (`OPERATORS`) who is signed in; for others it does not exist.",
   facilitator: "Called by a paid API; with its key if the operator requires one.",
 };
 

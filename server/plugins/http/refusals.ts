@@ -8,8 +8,14 @@ import type { ErrorCode } from "../../errors.ts";
 import { ERRORS } from "../../errors.ts";
 
 /** The credential that a route requires. Every route declares one; a route without one stops the boot. */
-export type Credential = "public" | "agent" | "owner" | "facilitator";
-export const CREDENTIALS: readonly Credential[] = ["public", "agent", "owner", "facilitator"];
+export type Credential = "public" | "agent" | "owner" | "operator" | "facilitator";
+export const CREDENTIALS: readonly Credential[] = [
+  "public",
+  "agent",
+  "owner",
+  "operator",
+  "facilitator",
+];
 
 declare module "fastify" {
   interface FastifyContextConfig {
@@ -59,6 +65,8 @@ const OF_CREDENTIAL: Record<Credential, readonly ErrorCode[]> = {
     "api_key_expired",
   ],
   owner: ["session_required"],
+  // For everybody else the route does not exist.
+  operator: ["not_found"],
   facilitator: ["missing_api_key", "invalid_api_key", "api_key_revoked", "merchant_not_admitted"],
 };
 /** Refusals of a method that may have a body, whether the route needs one or not. */
@@ -125,6 +133,7 @@ function codesOf({ method, url, config, schema }: DeclaredRoute): ErrorCode[] {
     ...(isUnsafe && auth === "owner"
       ? (["origin_not_allowed", "second_wallet_only_tightens", "role_not_allowed"] as const)
       : []),
+    ...(isUnsafe && auth === "operator" ? (["origin_not_allowed"] as const) : []),
     ...(isRead ? (["validation_failed"] as const) : []),
     ...(schema.params === undefined ? [] : (["not_found"] as const)),
     ...(AMOUNTS.some((name) => fields.has(name)) ? (["invalid_amount"] as const) : []),
