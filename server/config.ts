@@ -252,7 +252,7 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     /** Accounts that may open the operators' page. */
     operators: env.OPERATORS,
     /** What the operators' page shows of the configuration. */
-    shown: shownSettings(texts),
+    shown: () => shownSettings(texts),
     databaseUrl: env.DATABASE_DIRECT_URL ?? env.DATABASE_URL,
     databasePooledUrl: env.DATABASE_DIRECT_URL && env.DATABASE_URL,
     retention: {

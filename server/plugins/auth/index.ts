@@ -273,7 +273,12 @@ const owner = fp(
 /** The account itself must be named: neither its recovery wallet nor a team of it has the right. */
 export function isOperator(
   operators: readonly string[],
-  { address, chainId, second, member }: Pick<RequestOwner, "address" | "chainId" | "second" | "member">,
+  {
+    address,
+    chainId,
+    second,
+    member,
+  }: Pick<RequestOwner, "address" | "chainId" | "second" | "member">,
 ): boolean {
   // An account with only passkeys has an address and no chain.
   const account = accountName({ address, chainId: chainId === PASSKEYS_CHAIN ? 0 : chainId });
