@@ -55,6 +55,7 @@ import validate from "./plugins/validate/index.ts";
 import paywall from "./plugins/paywall/index.ts";
 import sandbox from "./plugins/sandbox/index.ts";
 import demo from "./plugins/demo/index.ts";
+import operators from "./plugins/operators/index.ts";
 import oauth from "./plugins/oauth/index.ts";
 import agentTools from "./plugins/agent-tools/index.ts";
 import meta from "./plugins/meta/index.ts";
@@ -129,6 +130,7 @@ const MODULES = [
   demo,
   oauth,
   agentTools,
+  operators,
   meta,
   docs,
   faucet,

@@ -23,6 +23,7 @@ import { passkeyPlaces } from "./core/passkey-places.ts";
 import { LOCAL_CHAIN_ID } from "./core/network-settings.ts";
 import type { NetworkFacts } from "./core/networks.ts";
 import { InvalidSetting, listed, type Documented } from "./core/setting.ts";
+import { shownSettings } from "./core/shown-settings.ts";
 import { TIMINGS } from "./core/timings.ts";
 import { usualWorkers } from "./core/worker-settings.ts";
 
@@ -257,6 +258,10 @@ export function loadConfig(environment: Environment, part: Part = "service") {
     metricsToken: env.METRICS_TOKEN,
     /** The person at work, for the audit of operators' changes. */
     operator: env.OPERATOR,
+    /** Accounts that may open the operators' page. */
+    operators: env.OPERATORS,
+    /** What the operators' page shows of the configuration. */
+    shown: () => shownSettings(texts),
     databaseUrl: env.DATABASE_DIRECT_URL ?? env.DATABASE_URL,
     databasePooledUrl: env.DATABASE_DIRECT_URL && env.DATABASE_URL,
     databaseReadUrl: env.DATABASE_READ_URL,

@@ -10,7 +10,7 @@ import { feeAddress, perMille } from "./fees.ts";
 import { readGasBudget } from "./gas.ts";
 import { mailFrom, smtpUrl } from "./mail-settings.ts";
 import { readKmsKeys, readMasterKeys, readPrivateKey, readPrivateKeys } from "./master-keys.ts";
-import { readMerchants } from "./merchant-settings.ts";
+import { readAccounts } from "./merchant-settings.ts";
 import { parsePayable } from "./money.ts";
 import { LOCAL_CHAIN_ID, readEndpoints, readNetworks } from "./network-settings.ts";
 import { readRateLimits } from "./rate-limits.ts";
@@ -85,6 +85,12 @@ const SERVICE = {
     meaning:
       "Who operates. It is recorded with what a command or a changed configuration does, beside the system's user and host.",
     who: "an operator who shares a system user with others.",
+  }),
+  OPERATORS: setting(readAccounts, {
+    default: "",
+    meaning:
+      "Accounts that may open the [operators' page](../operations/operators-page.md), comma separated. A contract account is `eip155:<chain id>:0x...`. Unset, neither the page nor its routes exist.",
+    who: "an operator who wants the page.",
   }),
 };
 
@@ -322,7 +328,7 @@ const FACILITATOR = {
       "`true`: third parties may settle, with or without such keys, from the gas budget that is set aside for them.",
     who: "a public facilitator.",
   }),
-  MERCHANTS: setting(readMerchants, {
+  MERCHANTS: setting(readAccounts, {
     default: "",
     meaning:
       "Accounts whose own keys settle from the merchants' gas budget, comma separated. A contract account is `eip155:<chain id>:0x...`.",

@@ -9,6 +9,7 @@ type IdPrefix =
   | "pay"
   | "aud"
   | "opr"
+  | "prc"
   | "lst"
   | "nom"
   | "fnd"

@@ -4,16 +4,16 @@ import { listed, valid } from "./setting.ts";
 /** `0x...`, or `eip155:<chain>:0x...` for a contract account; in lower case. */
 const ACCOUNT = /^(?:eip155:([1-9][0-9]{0,15}):)?(0x[0-9a-f]{40})$/;
 
-/** Accounts whose own API keys are accepted, charged to the merchants' gas share. */
-export function readMerchants(text: string): string[] {
-  const merchants = [...new Set(listed(text.toLowerCase()))];
-  const reasons = merchants
+/** A list of accounts: of `MERCHANTS`, and of `OPERATORS`. */
+export function readAccounts(text: string): string[] {
+  const accounts = [...new Set(listed(text.toLowerCase()))];
+  const reasons = accounts
     .filter((entry) => !ACCOUNT.test(entry))
     .map(
       (entry) =>
         `has "${entry}"; it lists addresses, of a contract account as eip155:<chain id>:0x...`,
     );
-  return valid(merchants, reasons);
+  return valid(accounts, reasons);
 }
 
 /** Whether third parties are refused: keys or merchants are configured, and FACILITATOR_OPEN is not set. */

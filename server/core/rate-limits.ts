@@ -40,6 +40,10 @@ export const RATE_LIMITS = {
   faucet: own(600),
   /** Searches, sums and exports over all payments of an owner. */
   report: own(300),
+  /** The operators' page. */
+  operator: own(300),
+  /** Its checks of the deployment, which call nodes and other servers. */
+  checks: shared(6),
   /** Receipts of merchants, which are signed each time. */
   receipt: shared(60),
 } as const satisfies Record<string, RateLimit>;

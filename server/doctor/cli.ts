@@ -4,8 +4,6 @@
  * The exit code is 0 if all is well, 1 with warnings, 2 if something is wrong. `--before-start` checks what a start
  * needs (before-start.ts).
  */
-import { realpathSync } from "node:fs";
-import { pathToFileURL } from "node:url";
 import { parseArgs } from "node:util";
 import { ConfigError, loadConfig, type Environment } from "../config.ts";
 import { hideConfigured } from "../infra/telemetry.ts";
@@ -109,4 +107,19 @@ if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href
   process.exitCode = isBeforeStart
     ? Number(findings.some(({ level }) => level === "wrong"))
     : exitCodeOf(findings);
+import { AREAS, examine } from "./examine.ts";
+import { exitCodeOf, linesOf } from "./finding.ts";
+
+const { values } = parseArgs({
+  options: { json: { type: "boolean" }, only: { type: "string", multiple: true } },
+});
+const unknown = values.only?.filter((area) => !AREAS.some((known) => known === area)) ?? [];
+if (unknown.length > 0) {
+  console.error(`There is no area "${unknown.join('", "')}". Choose from ${AREAS.join(", ")}`);
+  process.exit(2);
 }
+const only = AREAS.filter((area) => values.only?.includes(area) ?? true);
+const findings = await examine(process.env, only);
+if (values.json) console.log(JSON.stringify(findings, null, 2));
+else for (const finding of findings) for (const line of linesOf(finding)) console.log(line);
+process.exitCode = exitCodeOf(findings);

@@ -192,6 +192,8 @@ const rulesFor = (days: Retention): readonly Rule[] => [
   { what: "nonces", hours: 1, sql: rowsOf("auth_nonces", "expires_at") },
   // A week for the owner's list of sessions.
   { what: "sessions", hours: 7 * DAY, sql: rowsOf("sessions", "least(expires_at, revoked_at)") },
+  // Processes that ended without a word.
+  { what: "processes", hours: 1, sql: rowsOf("processes", "seen_at") },
   // Without a row a bucket counts as full.
   { what: "rateBuckets", hours: 0, sql: rowsOf("rate_buckets", "kept_until") },
 

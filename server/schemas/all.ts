@@ -22,6 +22,7 @@ export * from "./notifications.ts";
 export * from "./oauth.ts";
 export * from "./orders.ts";
 export * from "./overview.ts";
+export * from "./operators.ts";
 export * from "./owners.ts";
 export * from "./passkeys.ts";
 export * from "./payments.ts";

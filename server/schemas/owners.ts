@@ -96,6 +96,7 @@ export const SessionInfo = Type.Object({
     description: "The teams that you may act for",
   }),
   stopped: Nullable(Stopped),
+  operator: Type.Optional(Type.Literal(true, { description: "You may open the operators' page" })),
   sessionId: Id,
   createdAt: Timestamp,
   expiresAt: Timestamp,

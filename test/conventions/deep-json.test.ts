@@ -42,6 +42,7 @@ t.test("the body of every route", async (t) => {
   const credentials = {
     agent: agent.headers,
     owner: owner.headers,
+    operator: owner.headers,
     facilitator: { "content-type": "application/json" },
     public: { "content-type": "application/json", origin: service.config.publicUrl },
     cell: {},

@@ -16,7 +16,7 @@ import { generatePrivateKey, privateKeyToAddress } from "viem/accounts";
 import { BATCHER_ADDRESS } from "../../server/core/batcher.ts";
 import { MULTICALL3_ADDRESS } from "../../server/core/networks.ts";
 import { deployBatcher } from "../../server/infra/chain/batcher/deploy.ts";
-import { AREAS, examine, type Area } from "../../server/doctor/cli.ts";
+import { AREAS, examine, type Area } from "../../server/doctor/examine.ts";
 import { exitCodeOf, type Finding } from "../../server/doctor/finding.ts";
 import { freePort } from "../../server/local/free-port.ts";
 import { CHANNEL_KEY, testApp, testEnvironment } from "../helpers/app.ts";

@@ -63,7 +63,34 @@ const OWNED = (allowed: string, body?: unknown): RouteRow => ({
   isOwned: true,
 });
 
+const OPERATOR = (allowed: string, body?: unknown): RouteRow => ({
+  ...OWNER(allowed, body),
+  auth: "operator",
+});
+const CONFIRMED = { why: "to see who may", confirmationId: "0123456789abcdef" };
+
 export const ROUTES: Record<string, RouteRow> = {
+  // Operators
+  "GET /api/operators/overview": OPERATOR("200"),
+  "GET /api/operators/differences": OPERATOR("200"),
+  "GET /api/operators/accounts": OPERATOR("200"),
+  "GET /api/operators/merchants": OPERATOR("200"),
+  "GET /api/operators/deliveries": OPERATOR("200"),
+  "GET /api/operators/record": OPERATOR("200"),
+  "GET /api/operators/configuration": OPERATOR("200"),
+  "POST /api/operators/checks": OPERATOR("200"),
+  "POST /api/operators/differences/close": OPERATOR("422 validation_failed", {
+    ...CONFIRMED,
+    network: "eip155:1",
+    kind: "cancel_unknown",
+    key: "a",
+  }),
+  "POST /api/operators/read-again": OPERATOR("422 validation_failed", {
+    ...CONFIRMED,
+    network: "eip155:1",
+    fromBlock: "1",
+  }),
+
   // E-mail
   "GET /api/email": OWNER("200"),
   "PUT /api/email": OWNER("409 email_not_available", { address: "owner@mail.example" }),

@@ -18,6 +18,7 @@ import { ROUTES, TEAM_ROLES, type RouteRow, type Subjects } from "./route-table.
 
 const SHOP = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";
 const FACILITATOR_KEY = "facilitator-key-for-this-test";
+const OPERATOR = testAccount(90);
 
 interface Row extends RouteRow {
   method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -53,6 +54,7 @@ t.test("every route is in the table, as it declares itself", async (t) => {
 t.test("every route with every credential", async (t) => {
   const owner = await signIn(world);
   const otherOwner = await signIn(world);
+  const operator = await signIn(world, OPERATOR);
   const otherAgent = await createAgent(world, otherOwner);
   const { accessToken: otherToken } = await connect(world, otherOwner, otherAgent.id);
   const revokedAgent = await createAgent(world, owner);
@@ -107,6 +109,7 @@ t.test("every route with every credential", async (t) => {
       public: {},
       agent: { authorization: `Bearer ${agent.apiKey}` },
       owner: { cookie: rowOwner.cookie },
+      operator: { cookie: operator.cookie },
       facilitator: { authorization: `Bearer ${FACILITATOR_KEY}` },
       cell: {},
     };
@@ -117,7 +120,7 @@ t.test("every route with every credential", async (t) => {
       // The credential is permitted, and the row has no resource of another owner or agent.
       .filter(([, , expected]) => expected !== "ok")
       .map((one) => [...one]);
-    if (row.auth === "owner" && row.method !== "GET")
+    if ((row.auth === "owner" || row.auth === "operator") && row.method !== "GET")
       tried.push([
         "from another origin",
         { ...own, origin: "http://evil.example" },
@@ -215,6 +218,7 @@ function refusal(row: Row, credential: string): string {
   const isToken = credential === "agent's token";
   const isKey = credential.endsWith("key") || credential === "no key at all" || isToken;
   if (row.auth === "public") return row.allowed;
+  if (row.auth === "operator") return "404 not_found";
   if (row.auth === "facilitator") return isKey ? "401 invalid_api_key" : "401 missing_api_key";
   if (row.auth === "owner") {
     if (credential !== "owner's session") return "401 session_required";
@@ -302,6 +306,7 @@ function service(t: Test): Promise<TestApp> {
     // All refused credentials of this test come from one IP address.
     env: {
       FACILITATOR_API_KEYS: FACILITATOR_KEY,
+      OPERATORS: OPERATOR.address,
       RATE_LIMITS: "unproven=60000,address=60000,register=60000",
     },
     configure: (config) => {

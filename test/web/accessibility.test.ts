@@ -30,7 +30,11 @@ const folder = process.env["SCREENSHOTS"];
 
 const world = await webWorld(t, {
   // Nothing is sent: this only shows the screens of a service with a mail server.
-  env: { SMTP_URL: "smtp://127.0.0.1:9", MAIL_FROM: "purser@mail.example" },
+  env: {
+    SMTP_URL: "smtp://127.0.0.1:9",
+    MAIL_FROM: "purser@mail.example",
+    OPERATORS: DEMO_OWNER.address,
+  },
 });
 const privateScreens = await ownerScreens(world);
 
@@ -165,4 +169,20 @@ t.test("by keyboard alone", async (t) => {
   await page.keyboard.press("Space");
   await page.getByRole("status").filter({ hasText: "Nobody can pay this" }).waitFor();
   await tabTo(/^Copy/);
+  await page.getByRole("button", { name: /^Account/ }).focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("menuitem", { name: "Operator" }).focus();
+  await page.keyboard.press("Enter");
+  const close = page.getByRole("button", { name: /^Close transfer_unknown/ });
+  await close.waitFor();
+  t.equal(await focused(), "Operator", "the focus moves to the title");
+  await close.focus();
+  await page.keyboard.press("Enter");
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Reason").waitFor();
+  await page.keyboard.press("Escape");
+  await dialog.waitFor({ state: "detached" });
+  await page.waitForFunction(() =>
+    document.activeElement?.textContent?.startsWith("Close transfer_unknown"),
+  );
 });

@@ -461,6 +461,7 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       },
     },
     { name: "agent-pause-link", path: `${base}?do=pause`, ready: "Nothing has changed yet" },
+    ...(await operatorScreens(world)),
     { name: "settings", path: "/settings", ready: "This device" },
     // What a team sees is checked in teams.test.ts.
     { name: "teams", path: "/team", ready: "Sign and make the team" },
@@ -492,6 +493,47 @@ export async function ownerScreens(world: WebWorld): Promise<Screen[]> {
       act: async (page) => {
         await page.getByRole("button", { name: "Pause", exact: true }).click();
         await page.getByRole("alert").getByRole("button", { name: "Close" }).waitFor();
+      },
+    },
+  ];
+}
+
+/** The operators' page with an open difference, and the dialogs of its actions. */
+async function operatorScreens({ database, chain }: WebWorld): Promise<Screen[]> {
+  await database.pool.query(
+    `INSERT INTO ledger_differences (chain_id, kind, key, detail, healed_at)
+     VALUES ($1, 'transfer_unknown', '0x1:0x2', '{}', NULL), ($1, 'payment_open', '0x3:0x4', '{}', now())`,
+    [chain.chainId],
+  );
+  const path = "/operator";
+  const ready = "The ledger and the chain differ in 1 place.";
+  return [
+    {
+      name: "operator",
+      path,
+      ready,
+      act: async (page) => {
+        await page.getByRole("button", { name: "Run the checks" }).click();
+        await page.getByText(/checks are fine/).waitFor();
+        await page.getByText(/^The service \(/).click();
+      },
+    },
+    {
+      name: "operator-close",
+      path,
+      ready,
+      act: async (page) => {
+        await page.getByRole("button", { name: /^Close transfer_unknown/ }).click();
+        await page.getByLabel("Reason").fill("Seen by hand");
+      },
+    },
+    {
+      name: "operator-read-again",
+      path,
+      ready,
+      act: async (page) => {
+        await page.getByRole("button", { name: /^Read again/ }).click();
+        await page.getByLabel("From block").fill("x");
       },
     },
   ];

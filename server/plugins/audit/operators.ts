@@ -1,13 +1,12 @@
 /** The audit of operators' actions: who, from where, and what. One hash chain, like the owners' audits. */
 import { hostname, userInfo } from "node:os";
 import { newId } from "../../core/ids.ts";
-import type { Config } from "../../config.ts";
 import { jsonOf, type Db } from "../../infra/db/prisma.ts";
 import { hex, NO_HASH } from "./store.ts";
 import type { ChainHead, ChainRow } from "./verify.ts";
 
 /** Actions that change something, each with its own members in `what`; never with the value of a secret. */
-type OperatorAct =
+export type OperatorAct =
   /** A replica started with another version or configuration than before; contains names of keys. */
   | "service.configured"
   | "keys.rotation_began"
@@ -18,19 +17,26 @@ type OperatorAct =
 export interface OperatorEntry {
   seq: number;
   at: string;
-  who: { user: string; host: string; operator: string | null };
+  /** `wallet`: it was done on the operators' page, by this account; then user and host are the service's. */
+  who: { user: string; host: string; operator: string | null; wallet?: string };
   action: string;
   what: Record<string, unknown>;
+}
+
+/** Who acts: `OPERATOR` of a command, or the account that signed in to the operators' page. */
+export interface Operator {
+  operator?: string | undefined;
+  wallet?: string;
 }
 
 /** In the caller's transaction, so that neither the action nor its entry exists without the other. */
 export async function actAsOperator(
   db: Db,
-  { operator }: Pick<Config, "operator">,
+  { operator, wallet }: Operator,
   action: OperatorAct,
   what: Record<string, unknown>,
 ): Promise<void> {
-  const who = jsonOf({ user: systemUser(), host: hostname(), operator: operator ?? null });
+  const who = jsonOf({ user: systemUser(), host: hostname(), operator: operator ?? null, wallet });
   // SQL: the function hashes the entry under the lock of the chain's head.
   await db.$queryRaw`SELECT purser_operator_act(${newId("opr")}, ${who}::jsonb, ${action}, ${jsonOf(what)}::jsonb)`;
 }
@@ -80,14 +86,17 @@ export async function readOperatorHead(db: Db): Promise<ChainHead> {
   return head ? { seq: Number(head.seq), hash: hex(head.hash) } : { seq: 0, hash: NO_HASH };
 }
 
-/** The newest first. */
+/** The newest first; those before `before`, if it is given. */
 export async function lastOperatorActs(
   db: Db,
-  options: { take: number; action?: OperatorAct },
+  options: { take: number; action?: OperatorAct; before?: bigint },
 ): Promise<OperatorEntry[]> {
-  const { take, action } = options;
+  const { take, action, before } = options;
   const rows = await db.operatorAction.findMany({
-    where: action === undefined ? {} : { action },
+    where: {
+      ...(action === undefined ? {} : { action }),
+      ...(before === undefined ? {} : { seq: { lt: before } }),
+    },
     orderBy: { seq: "desc" },
     take,
     select: { body: true },

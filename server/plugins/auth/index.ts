@@ -16,7 +16,10 @@ import {
 import cookie from "@fastify/cookie";
 import { OAUTH_SCOPE } from "../http/document.ts";
 import { sessionCookieName } from "../http/index.ts";
+import { noRoute } from "../http/not-found.ts";
 import type { Address } from "viem";
+import { accountName } from "../../core/merchant-settings.ts";
+import { PASSKEYS_CHAIN } from "../../core/passkeys.ts";
 import { ROLES, type Role } from "../../core/teams.ts";
 import {
   findSession,
@@ -228,6 +231,25 @@ const owner = fp(
     app.decorate("requireOwnOrigin", (request: FastifyRequest) => requireOwnOrigin(request, own));
 
     app.authenticators.set("owner", async (request) => {
+      const session = await authenticate(request);
+      requireOwnOrigin(request, own);
+      if (request.owner.second && !mayCall(request))
+        throw new ApiError("second_wallet_only_tightens");
+      assertRole(request);
+      if (session.isSeenStale) await noteSessionSeen(app.prisma, session.sessionId);
+    });
+    // Whoever is no operator gets the answer of a route that does not exist.
+    app.authenticators.set("operator", async (request) => {
+      const session = await authenticate(request).catch((error: unknown) => {
+        const isNobody = error instanceof ApiError && error.code === "session_required";
+        throw isNobody ? noRoute(request) : error;
+      });
+      if (!isOperator(app.config.operators, request.owner)) throw noRoute(request);
+      requireOwnOrigin(request, own);
+      if (session.isSeenStale) await noteSessionSeen(app.prisma, session.sessionId);
+    });
+
+    async function authenticate(request: FastifyRequest): Promise<SessionHolder> {
       const token = sessionCookie.read(request);
       if (token === undefined) throw new ApiError("session_required", CHALLENGE);
       const hash = hashSessionToken(token);
@@ -238,7 +260,6 @@ const owner = fp(
       // The cookie stays: by now the browser may have that of another session, which this answer would delete.
       if (!session) throw new ApiError("session_required", CHALLENGE);
       request.caller = { kind: "session", id: session.sessionId };
-      requireOwnOrigin(request, own);
       request.owner = {
         id: session.ownerId,
         address: session.address,
@@ -253,14 +274,26 @@ const owner = fp(
         sessionCreatedAt: session.createdAt,
         sessionExpiresAt: session.expiresAt,
       };
-      if (request.owner.second && !mayCall(request))
-        throw new ApiError("second_wallet_only_tightens");
-      assertRole(request);
-      if (session.isSeenStale) await noteSessionSeen(app.prisma, session.sessionId);
-    });
+      return session;
+    }
   },
   { name: "auth-owner" },
 );
+
+/** The account itself must be named: neither its recovery wallet nor a team of it has the right. */
+export function isOperator(
+  operators: readonly string[],
+  {
+    address,
+    chainId,
+    second,
+    member,
+  }: Pick<RequestOwner, "address" | "chainId" | "second" | "member">,
+): boolean {
+  // An account with only passkeys has an address and no chain.
+  const account = accountName({ address, chainId: chainId === PASSKEYS_CHAIN ? 0 : chainId });
+  return second === null && member === null && operators.includes(account);
+}
 
 /** A recovery wallet may read everything, and change what the route allows it to. */
 const mayCall = ({ method, routeOptions }: FastifyRequest): boolean =>

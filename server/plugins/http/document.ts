@@ -120,6 +120,7 @@ const TAGS: Record<string, string> = {
   marketplace: "Paid endpoints that agents can find",
   cells: "What the cells of one service send to each other",
   demo: "A paid endpoint to try",
+  operators: "For the people who run the service",
   meta: "The service itself",
   local: "Helpers for local development; not available in production",
 };
@@ -128,6 +129,7 @@ const SECURITY: Record<Credential, Record<string, string[]>[]> = {
   public: [],
   agent: [{ agentKey: [] }],
   owner: [{ ownerSession: [] }],
+  operator: [{ ownerSession: [] }],
   facilitator: [{}, { facilitatorKey: [] }],
   cell: [],
 };
@@ -136,6 +138,7 @@ const WHO: Record<Credential, string> = {
   public: "No credentials needed.",
   agent: "Called by an agent, with its API key.",
   owner: "Called by an owner who is signed in.",
+  operator: "Called by an operator (`OPERATORS`) who is signed in; for others it does not exist.",
   facilitator: "Called by a paid API; with its key if the operator requires one.",
   cell: "Called by another cell of this service, which signs the request.",
 };

@@ -5,6 +5,7 @@
 import cors from "@fastify/cors";
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import fp from "fastify-plugin";
+import type { Credential } from "./refusals.ts";
 
 const EXPOSED_HEADERS = [
   "payment-required",
@@ -115,7 +116,10 @@ export const preflights = fp(
 );
 
 function isOwnersRoute(app: FastifyInstance, request: FastifyRequest): boolean {
-  if (request.method !== "OPTIONS") return request.routeOptions.config.auth === "owner";
+  if (request.method !== "OPTIONS") return usesCookie(request.routeOptions.config.auth);
   const method = request.headers["access-control-request-method"] ?? "GET";
-  return app.routeLookup(method, request.url)?.auth === "owner";
+  return usesCookie(app.routeLookup(method, request.url)?.auth);
 }
+
+const usesCookie = (auth: Credential | undefined): boolean =>
+  auth === "owner" || auth === "operator";

@@ -15,7 +15,7 @@ const MACHINE_PATHS =
   /^\/(api|mcp|metrics|openapi\.json|assets|docs|\.well-known|oauth\/(register|token|revoke))(\/|\?|$)|\.(json|txt|md)(\?|$)/;
 /** The first part of the app's paths, as in web/src/app/router.tsx. The app shows any other page as "not found". */
 const APP_PATHS =
-  /^\/(agents|approvals|budgets|developers|facilitator|join|marketplace|merchant|notifications|oauth\/authorize|receipts|settings|signin|spending|team|unsubscribe|validate|waiting)(\/|\?|$)/;
+  /^\/(agents|approvals|budgets|developers|facilitator|join|marketplace|merchant|notifications|operator|oauth\/authorize|receipts|settings|signin|spending|team|unsubscribe|validate|waiting)(\/|\?|$)/;
 /** Pages for anyone with their link, and not for search engines. */
 const UNLISTED = /^\/receipts\//;
 const ONE_YEAR_SECONDS = 31_536_000;
@@ -79,7 +79,10 @@ export default fp(
     }
 
     function problem(request: FastifyRequest, reply: FastifyReply): FastifyReply {
-      const known = matching(request.url).map((route) => route.method);
+      // Of operators' routes, the methods would show that they exist.
+      const known = matching(request.url)
+        .filter(({ auth }) => auth !== "operator")
+        .map(({ method }) => method);
       const isFile = files.has((request.url.split("?", 1)[0] ?? "").slice(1));
       const methods = isFile ? ["GET", "HEAD"] : [...new Set(known)];
       if (methods.length > 0 && !methods.includes(request.method)) {
@@ -93,18 +96,17 @@ export default fp(
           }),
         );
       }
-      const path = request.url.split("?", 1)[0];
-      return sendProblem(
-        request,
-        reply,
-        new ApiError("not_found", {
-          detail: `There is no route ${request.method} ${path}. See /openapi.json for all routes.`,
-        }),
-      );
+      return sendProblem(request, reply, noRoute(request));
     }
   },
   { name: "not-found" },
 );
+
+/** The answer where no route is. */
+export const noRoute = ({ method, url }: Pick<FastifyRequest, "method" | "url">): ApiError =>
+  new ApiError("not_found", {
+    detail: `There is no route ${method} ${url.split("?", 1)[0]}. See /openapi.json for all routes.`,
+  });
 
 /** The files of the built web app, by path; empty if it was not built. */
 function builtFiles(): Set<string> {

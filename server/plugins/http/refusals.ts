@@ -9,12 +9,15 @@ import { ERRORS } from "../../errors.ts";
 
 /** The credential that a route requires. Every route declares one; a route without one stops the boot. */
 export type Credential = "public" | "agent" | "owner" | "facilitator" | "cell";
+export type Credential = "public" | "agent" | "owner" | "operator" | "facilitator";
 export const CREDENTIALS: readonly Credential[] = [
   "public",
   "agent",
   "owner",
   "facilitator",
   "cell",
+  "operator",
+  "facilitator",
 ];
 
 declare module "fastify" {
@@ -74,6 +77,9 @@ const OF_CREDENTIAL: Record<Credential, readonly ErrorCode[]> = {
     "wrong_cell",
   ],
   cell: ["not_found"],
+  // For everybody else the route does not exist.
+  operator: ["not_found"],
+  facilitator: ["missing_api_key", "invalid_api_key", "api_key_revoked", "merchant_not_admitted"],
 };
 /** Refusals of a method that may have a body, whether the route needs one or not. */
 const OF_BODY: readonly ErrorCode[] = ["invalid_json", "body_too_large", "unsupported_media_type"];
@@ -139,6 +145,7 @@ function codesOf({ method, url, config, schema }: DeclaredRoute): ErrorCode[] {
     ...(isUnsafe && auth === "owner"
       ? (["origin_not_allowed", "second_wallet_only_tightens", "role_not_allowed"] as const)
       : []),
+    ...(isUnsafe && auth === "operator" ? (["origin_not_allowed"] as const) : []),
     ...(isRead ? (["validation_failed"] as const) : []),
     ...(schema.params === undefined ? [] : (["not_found"] as const)),
     ...(AMOUNTS.some((name) => fields.has(name)) ? (["invalid_amount"] as const) : []),

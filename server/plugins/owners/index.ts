@@ -4,7 +4,7 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { getAddress, type Address } from "viem";
 import { parseAddress } from "../../core/foreign-text.ts";
 import type { FastifyRequest } from "fastify";
-import { actorOf } from "../auth/index.ts";
+import { actorOf, isOperator } from "../auth/index.ts";
 import { listSessions, revokeSession } from "../auth/sessions.ts";
 import { noteAudit } from "../audit/store.ts";
 import { issueNonce, signIn, type Caller } from "./sign-in.ts";
@@ -125,6 +125,7 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         signedInWith: owner.passkeyId === null ? ("wallet" as const) : ("passkey" as const),
         second: owner.second && getAddress(owner.second.address),
         stopped: stopped && viewStopped(stopped),
+        ...(isOperator(app.config.operators, owner) && { operator: true as const }),
         sessionId: owner.sessionId,
         createdAt: owner.sessionCreatedAt.toISOString(),
         expiresAt: owner.sessionExpiresAt.toISOString(),

@@ -161,7 +161,8 @@ export async function rewindCursor(
 
 /**
  * An operator's command: everything from a block on is read again. A process that is reading now loses the lease, so
- * that it does not move the cursor back again. Undefined if this chain was never read.
+ * that it does not move the cursor back again. Returns where it was: nothing is changed if that is before the block.
+ * Undefined if this chain was never read.
  */
 export async function readAgainFrom(
   db: Db,
@@ -169,7 +170,7 @@ export async function readAgainFrom(
   nextBlock: bigint,
 ): Promise<bigint | undefined> {
   const before = await readNextBlock(db, key);
-  if (before === undefined) return undefined;
+  if (before === undefined || nextBlock > before) return before;
   await db.ledgerCursor.updateMany({
     where: idOf(key),
     data: { nextBlock, lastHash: null, leaseOwner: null, leaseUntil: await databaseNow(db) },

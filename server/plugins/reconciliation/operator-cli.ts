@@ -15,9 +15,8 @@ import { ConfigError, loadConfig, type Config } from "../../config.ts";
 import { createPool } from "../../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../../infra/db/prisma.ts";
 import { BUILD, VERSION } from "../../infra/version.ts";
-import { actAsOperator, lastOperatorActs, type OperatorEntry } from "../audit/operators.ts";
-import { readAgainFrom } from "./cursor-store.ts";
-import { closeManually } from "./store.ts";
+import { lastOperatorActs, type OperatorEntry } from "../audit/operators.ts";
+import { closeDifferences, readAgain } from "./operator-actions.ts";
 
 const OPTIONS = {
   network: { type: "string" },
@@ -59,14 +58,12 @@ const COMMANDS: Readonly<Record<string, (work: Work) => Promise<void>>> = {
     if (kind === undefined) throw wrong("heal-difference needs --kind, as shown in the alarm");
     const why = whyOf(values);
     await prisma.$transaction(async (tx) => {
-      const closed = await closeManually(tx, { chainId: network.chainId, kind, key });
-      if (closed.length === 0) throw wrong(`no ${kind} is open on ${network.id}`);
-      for (const each of closed)
+      const done = await closeDifferences(tx, network, { kind, key, why, by: config });
+      if ("refused" in done) throw wrong(done.refused);
+      for (const each of done.closed)
         say(`${kind} ${each.key}${each.agentId ? ` (${each.agentId})` : ""}`);
-      const what = { network: network.id, kind, keys: closed.map((each) => each.key), why };
-      await actAsOperator(tx, config, "ledger.difference_healed", what);
       if (values["dry-run"]) throw new ReadOnly();
-      say(`${closed.length} closed.`);
+      say(`${done.closed.length} closed.`);
     });
   },
 
@@ -76,18 +73,10 @@ const COMMANDS: Readonly<Record<string, (work: Work) => Promise<void>>> = {
     const from = values["from-block"] ?? "";
     if (!/^\d{1,18}$/.test(from)) throw wrong("read-again needs --from-block, a block's number");
     const why = whyOf(values);
-    const key = {
-      chainId: network.chainId,
-      asset: network.usdc.address.toLowerCase() as `0x${string}`,
-    };
     await prisma.$transaction(async (tx) => {
-      const before = await readAgainFrom(tx, key, BigInt(from));
-      if (before === undefined) throw wrong(`reconciliation of ${network.id} has not started`);
-      if (BigInt(from) > before)
-        throw wrong(`reconciliation has read only to block ${before - 1n}`);
-      const what = { network: network.id, fromBlock: from, wasAt: before.toString(), why };
-      await actAsOperator(tx, config, "ledger.read_again", what);
-      say(`${network.id}: reading again from block ${from} (was at ${before}).`);
+      const done = await readAgain(tx, network, { fromBlock: BigInt(from), why, by: config });
+      if ("refused" in done) throw wrong(done.refused);
+      say(`${network.id}: reading again from block ${from} (was at ${done.wasAt}).`);
       if (values["dry-run"]) throw new ReadOnly();
     });
   },
@@ -109,7 +98,8 @@ function whyOf({ why }: Values): string {
 
 function lineOf({ seq, at, who, action, what }: OperatorEntry): string {
   const { salt: _salt, values: _values, ...shown } = what;
-  const name = who.operator === null ? who.user : `${who.operator} (${who.user})`;
+  const person = who.wallet ?? who.operator;
+  const name = person === null ? who.user : `${person} (${who.user})`;
   return `${seq} ${at} ${name}@${who.host} ${action} ${JSON.stringify(shown)}`;
 }
 

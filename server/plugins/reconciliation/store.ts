@@ -137,7 +137,7 @@ export async function closeExplained(sql: Sql, chainId: number): Promise<void> {
 }
 
 /** False for leases of other work, which are stored as lanes with an address that no key has. */
-const isLane = ({ address }: { address: string }): boolean => !/^0x0{39}/.test(address);
+export const isLane = ({ address }: { address: string }): boolean => !/^0x0{39}/.test(address);
 
 export async function readLaneNonces(
   sql: Sql,

@@ -49,6 +49,11 @@ export class Screening {
     this.#deps = deps;
   }
 
+  /** Of a list, how old it is; undefined for a service. */
+  get listAgeSeconds(): number | undefined {
+    return this.#deps.source.ageSeconds?.();
+  }
+
   /** The reason of the protocol for which the facilitator does not settle this payment. */
   async refusalOfPayment(
     addresses: readonly Address[],

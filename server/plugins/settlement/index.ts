@@ -5,7 +5,6 @@ import type { FastifyInstance } from "fastify";
 import { Counter, Histogram, type Registry } from "prom-client";
 import { formatGas, GAS_SHARES, PLAIN_GAS } from "../../core/gas.ts";
 import { ApiError } from "../../errors.ts";
-import type { Sql } from "../../infra/db/pool.ts";
 import { afterStartup } from "../../infra/after-startup.ts";
 import { NotReady } from "../../infra/readiness.ts";
 import { readRelayers, type Relayer } from "../../infra/relayer-signer.ts";
@@ -16,7 +15,8 @@ import type { EngineMeter, FaultPoint } from "./context.ts";
 import { RunningEngine } from "./engine.ts";
 import { readGasAccounts } from "./gas-store.ts";
 import { countQueued } from "./store.ts";
-import type { Settlement, SettlementKind } from "./types.ts";
+import type { Settlement } from "./types.ts";
+import { CLASS_NAMES, readOutstanding, readWork } from "./work-store.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -26,20 +26,10 @@ declare module "fastify" {
     relayers: readonly Relayer[];
     /** Set only by tests, which stop the process at a named point. */
     settlementFaults: { at?: (point: FaultPoint) => Promise<void> };
+    /** What the accounts that pay gas on this network can pay for. Throws while its nodes do not respond. */
+    laneFunds(chainId: number): Promise<LaneFunds[]>;
   }
 }
-
-const CLASS_NAMES: Record<SettlementKind, string> = {
-  withdrawal: "withdrawal",
-  spend: "agent",
-  x402: "agent",
-  facilitated: "facilitated",
-  refund: "facilitated",
-  allowance: "agent",
-};
-const CLASSES = [...new Set(Object.values(CLASS_NAMES))];
-/** Reserved by a wallet and not known to have ended: the column payments.outstanding. */
-const OUTSTANDING = ["reserved", "submitted", "unknown"] as const;
 
 export default fp(
   async (app) => {
@@ -72,6 +62,10 @@ export default fp(
       fault: async (point) => faults.at?.(point),
     });
     app.decorate("settlement", engine.settlement);
+    app.decorate("laneFunds", async (chainId: number) => {
+      const chain = engine.chains.get(chainId);
+      return chain ? readFunds(chain) : [];
+    });
     watchLanes(app.metrics, engine);
     watchWork(app.metrics, engine);
     for (const [, chain] of engine.chains) {
@@ -284,53 +278,6 @@ async function ofChains<Row>(
   return rows;
 }
 
-interface Waiting {
-  count: number;
-  oldestSeconds: number;
-}
-
-/**
- * Settlements for us to relay that are not in a counted block yet. Those that others relay are not included, and
- * withdrawals from channels neither: nobody waits for them, and only one account may send them.
- */
-async function readWork(sql: Sql, chainId: number): Promise<Map<string, Waiting>> {
-  const { rows } = await sql.query<{ kind: SettlementKind; count: number; oldest: number }>(
-    `SELECT kind, count(*)::int AS count,
-            greatest(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 AS oldest
-       FROM settlements
-      WHERE chain_id = $1 AND status IN ('queued', 'submitted') AND (relay OR cancel_signature IS NOT NULL)
-        AND coalesce(terms->>'scheme', '') <> 'channel-withdraw'
-      GROUP BY kind`,
-    [chainId],
-  );
-  const work = new Map(CLASSES.map((name) => [name, { count: 0, oldestSeconds: 0 }]));
-  for (const { kind, count, oldest } of rows) {
-    const of = work.get(CLASS_NAMES[kind]);
-    if (!of) continue;
-    of.count += count;
-    of.oldestSeconds = Math.max(of.oldestSeconds, oldest);
-  }
-  return work;
-}
-
-/** A voucher may stay unknown until its channel is used again or closed: nothing is wrong with it. */
-async function readOutstanding(sql: Sql, chainId: number): Promise<Map<string, Waiting>> {
-  const { rows } = await sql.query<{ status: string; count: number; oldest: number }>(
-    `SELECT status, count(*)::int AS count,
-            greatest(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::float8 AS oldest
-       FROM payments
-      WHERE outstanding AND chain_id = $1 AND NOT (status = 'unknown' AND ceiling IS NOT NULL)
-      GROUP BY status`,
-    [chainId],
-  );
-  const found = new Map(
-    rows.map(({ status, count, oldest }) => [status, { count, oldestSeconds: oldest }]),
-  );
-  return new Map(
-    OUTSTANDING.map((status) => [status, found.get(status) ?? { count: 0, oldestSeconds: 0 }]),
-  );
-}
-
 /** What waits. From the database: every replica reports the same. */
 function watchWork(registry: Registry, engine: RunningEngine): void {
   registerGauges(registry, {
@@ -381,28 +328,44 @@ function watchWork(registry: Registry, engine: RunningEngine): void {
   });
 }
 
+/** What the account of a lane can pay for; one that only withdraws from channels pays for no payment. */
+export interface LaneFunds {
+  network: string;
+  lane: string;
+  balanceWei: bigint;
+  payments?: number;
+  withdrawals?: number;
+}
+
 /**
- * Measured in payments, because coins differ in value between networks and gas prices change every day. An account that
- * only withdraws from channels pays for no payment.
+ * Measured in payments, because coins differ in value between networks and gas prices change every day: at twice the
+ * current price.
  */
-function watchFunds(registry: Registry, engine: RunningEngine): void {
-  const left = new Map<
-    string,
-    { labels: Record<string, string>; payments?: number; withdrawals?: number }
-  >();
-  const look = async (chain: ChainEngine): Promise<void> => {
-    const baseFeeWei = chain.ctx.heads.head?.baseFeeWei ?? 0n;
-    const gasWei = 2n * baseFeeWei + (await chain.priorityFeeWei());
-    for (const lane of chain.lanes) {
-      const labels = { network: chain.ctx.network.id, lane: lane.address };
+async function readFunds(chain: ChainEngine): Promise<LaneFunds[]> {
+  const baseFeeWei = chain.ctx.heads.head?.baseFeeWei ?? 0n;
+  const gasWei = 2n * baseFeeWei + (await chain.priorityFeeWei());
+  return Promise.all(
+    chain.lanes.map(async (lane) => {
       const balanceWei = await lane.readBalance();
       const enoughFor = (gas: bigint): number => Number(balanceWei / (gas * gasWei || 1n));
-      left.set(
-        `${labels.network} ${labels.lane}`,
-        lane.sendsOnlyBound
-          ? { labels, withdrawals: enoughFor(WITHDRAWAL_GAS) }
-          : { labels, payments: enoughFor(PLAIN_GAS) },
-      );
+      return {
+        network: chain.ctx.network.id,
+        lane: lane.address,
+        balanceWei,
+        ...(lane.sendsOnlyBound
+          ? { withdrawals: enoughFor(WITHDRAWAL_GAS) }
+          : { payments: enoughFor(PLAIN_GAS) }),
+      };
+    }),
+  );
+}
+
+function watchFunds(registry: Registry, engine: RunningEngine): void {
+  const left = new Map<string, LaneFunds & { labels: Record<string, string> }>();
+  const look = async (chain: ChainEngine): Promise<void> => {
+    for (const funds of await readFunds(chain)) {
+      const { network, lane } = funds;
+      left.set(`${network} ${lane}`, { ...funds, labels: { network, lane } });
     }
   };
   registerGauges(registry, {

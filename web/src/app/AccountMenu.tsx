@@ -68,6 +68,9 @@ export function AccountMenu({ session, after = "/agents" }: AccountMenuProps): R
           </Menu.Item>
         )}
         <Menu.Item onClick={() => void navigate("/settings")}>Settings</Menu.Item>
+        {session.operator && (
+          <Menu.Item onClick={() => void navigate("/operator")}>Operator</Menu.Item>
+        )}
         <Menu.Divider />
         <Menu.Item onClick={() => void leave()}>Sign out</Menu.Item>
       </Menu.Dropdown>

@@ -67,6 +67,7 @@ export const router = createBrowserRouter([
           { path: "/notifications/:part?", ...screen(() => import("./routes/notifications.tsx")) },
           { path: "/merchant", ...screen(() => import("./routes/merchant.tsx")) },
           { path: "/settings", ...screen(() => import("./routes/settings.tsx")) },
+          { path: "/operator", ...screen(() => import("./routes/operator.tsx")) },
           { path: "/team", ...screen(() => import("./routes/team.tsx")) },
           { path: "/join", ...screen(() => import("./routes/join.tsx")) },
           { path: "/waiting", ...screen(() => import("./routes/waiting.tsx")) },
