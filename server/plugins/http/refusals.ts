@@ -8,16 +8,14 @@ import type { ErrorCode } from "../../errors.ts";
 import { ERRORS } from "../../errors.ts";
 
 /** The credential that a route requires. Every route declares one; a route without one stops the boot. */
-export type Credential = "public" | "agent" | "owner" | "facilitator" | "cell";
-export type Credential = "public" | "agent" | "owner" | "operator" | "facilitator";
+export type Credential = "public" | "agent" | "owner" | "operator" | "facilitator" | "cell";
 export const CREDENTIALS: readonly Credential[] = [
   "public",
   "agent",
   "owner",
-  "facilitator",
-  "cell",
   "operator",
   "facilitator",
+  "cell",
 ];
 
 declare module "fastify" {
@@ -79,7 +77,6 @@ const OF_CREDENTIAL: Record<Credential, readonly ErrorCode[]> = {
   cell: ["not_found"],
   // For everybody else the route does not exist.
   operator: ["not_found"],
-  facilitator: ["missing_api_key", "invalid_api_key", "api_key_revoked", "merchant_not_admitted"],
 };
 /** Refusals of a method that may have a body, whether the route needs one or not. */
 const OF_BODY: readonly ErrorCode[] = ["invalid_json", "body_too_large", "unsupported_media_type"];
