@@ -160,19 +160,21 @@ async function logOf(db: Pool, from: string, to: string, spends: number): Promis
   const { rows } = await db.query<Row>(
     `WITH blocks AS (
        SELECT i.start_lsn, max(i.record_length) AS record_length, sum(i.block_fpi_length) AS pages,
-              (array_agg(c.relname ORDER BY i.block_id))[1] AS name, max(i.resource_manager) AS manager, max(i.record_type) AS type
+              (array_agg(c.relname ORDER BY i.block_id))[1] AS name, max(i.record_type) AS type
          FROM pg_get_wal_block_info($1, $2) i
          LEFT JOIN pg_class c ON pg_relation_filenode(c.oid) = i.relfilenode
         GROUP BY i.start_lsn),
      rest AS (
-       SELECT r.record_length, 0::numeric AS pages, r.resource_manager AS name, r.resource_manager AS manager, r.record_type AS type
-         FROM pg_get_wal_records_info($1, $2) r WHERE r.block_ref IS NULL)
-     SELECT round(sum(b.record_length) / $3::numeric)::int AS bytes, round(sum(b.pages) / $3::numeric)::int AS pages,
-            round(count(*) / $3::numeric, 3)::float8 AS records,
-            b.name, b.type
-       FROM (SELECT record_length, pages, name::text, manager, type FROM blocks UNION ALL SELECT * FROM rest) AS b
-      GROUP BY GROUPING SETS ((b.name), (b.name, b.type))
-      ORDER BY sum(sum(b.record_length) FILTER (WHERE GROUPING(b.type) = 1)) OVER (PARTITION BY b.name) DESC, 1 DESC`,
+       SELECT r.record_length, 0::numeric AS pages, r.resource_manager AS name, r.record_type AS type
+         FROM pg_get_wal_records_info($1, $2) r WHERE r.block_ref IS NULL),
+     kinds AS (
+       SELECT b.name, b.type, sum(b.record_length) / $3::numeric AS bytes, sum(b.pages) / $3::numeric AS pages,
+              count(*) / $3::numeric AS records
+         FROM (SELECT record_length, pages, name::text, type FROM blocks UNION ALL SELECT record_length, pages, name, type FROM rest) AS b
+        GROUP BY b.name, b.type)
+     SELECT round(sum(k.bytes))::int AS bytes, round(sum(k.pages))::int AS pages, k.name,
+            string_agg(format('%s %s x %s', k.type, round(k.bytes), round(k.records, 2)), ', ' ORDER BY k.bytes DESC) AS kinds
+       FROM kinds k GROUP BY k.name ORDER BY 1 DESC`,
     [from, to, spends],
   );
   return rows;
