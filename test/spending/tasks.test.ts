@@ -219,7 +219,7 @@ t.test("a payment that settles is spent, and no longer reserved", async (t) => {
   await seedTask(pool, agent.agentId, "job", 10n);
   const { paymentId } = await pay(agent, 3n, { task: "job" });
   await pay(agent, 4n, { task: "job" });
-  await pool.query("SELECT purser_payment_settled($1, $2, $3, 1, now())", [
+  await pool.query("SELECT purser_payments_settled(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[1]::bigint[], ARRAY[now()])", [
     agent.agentId,
     paymentId,
     `0x${"1".repeat(64)}`,

@@ -14,7 +14,7 @@ DROP INDEX payments_moved_idx;
 CREATE INDEX payments_moved_idx ON payments (agent_id, settled_at, id) WHERE settled_at IS NOT NULL;
 
 DROP INDEX payments_settled_block_idx;
-CREATE INDEX payments_settled_block_idx ON payments (agent_id, chain_id, block_number)
+CREATE INDEX payments_settled_block_idx ON payments (agent_id, chain_id, block_number) INCLUDE (amount)
   WHERE block_number IS NOT NULL AND kind <> 'incoming';
 
 DROP INDEX payments_deposits_idx;

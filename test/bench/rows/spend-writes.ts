@@ -32,12 +32,14 @@ interface Measured {
 
 export const row: BenchRow = {
   name: "spend writes: the database's work for each settled spend",
-  // Checkpoints come only where the row asks for them.
+  // Checkpoints come only where the row asks for them, and nothing else writes.
   postgres: [
     "shared_preload_libraries=pg_stat_statements",
     "pg_stat_statements.track=all",
     "checkpoint_timeout=1d",
     "max_wal_size=32GB",
+    "autovacuum=off",
+    "track_functions=all",
   ],
   async run(context) {
     const measured: Measured[] = [];
