@@ -95,6 +95,7 @@ async function measure(context: BenchContext, name: keyof typeof WORLDS): Promis
   });
   const db = createPool(world.databaseUrl, { maxConnections: 1 });
   try {
+    await db.query("SET statement_timeout = 0");
     await db.query("CREATE EXTENSION IF NOT EXISTS pg_stat_statements");
     await db.query("CREATE EXTENSION IF NOT EXISTS pg_walinspect");
     const agents = await makeAgents(world, AGENTS);
