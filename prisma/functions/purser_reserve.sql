@@ -483,6 +483,12 @@ BEGIN
     UPDATE tasks k SET used = k.used + ask.amount, payments = k.payments + 1, used_at = v_now
      WHERE k.agent_id = ask.agent_id AND k.id = ask.task;
   END IF;
+  -- The commit does not wait for the disk, and so keeps its locks for a shorter time. No signature leaves its process before a later
+  -- commit, which waits, and with which this one is on disk too. If the database dies before, all of it is gone, and
+  -- purser_submit_payment or purser_voucher_signed refuses what was signed for it.
+  IF outcome = 'reserved' THEN
+    PERFORM set_config('synchronous_commit', 'off', TRUE);
+  END IF;
   RETURN NEXT;
 END;
 $$;

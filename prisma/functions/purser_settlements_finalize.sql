@@ -9,6 +9,8 @@ DECLARE
   done settlements%ROWTYPE;
   -- Rows that need more than a NOTIFY: an agent's payment, or reserved gas that was not used.
   more settlements[];
+  -- The agents' payments among them that are settled.
+  settled settlements[] := '{}';
   finished INTEGER;
   has_fees BOOLEAN;
   marked INTEGER := 0;
@@ -75,7 +77,7 @@ BEGIN
         IF done.terms ? 'maximum' THEN
           PERFORM purser_payment_amount(done.agent_id, done.id, done.value);
         END IF;
-        PERFORM purser_payment_settled(done.agent_id, done.id, done.tx_hash, done.block_number, done.final_at);
+        settled := settled || done;
       ELSE
         PERFORM purser_payment_voided(done.agent_id, done.id, done.error_reason, done.error_message);
       END IF;
@@ -85,6 +87,11 @@ BEGIN
       spared_gas := spared_gas || array_fill(-done.gas_hold, ARRAY[cardinality(done.gas_accounts)]);
     END IF;
   END LOOP;
+  IF cardinality(settled) > 0 THEN
+    PERFORM purser_payments_settled(array_agg(s.agent_id), array_agg(s.id), array_agg(s.tx_hash), array_agg(s.block_number),
+        array_agg(s.final_at))
+      FROM unnest(settled) AS s;
+  END IF;
   IF has_fees THEN
     PERFORM purser_fees_follow(p_chain_id, p_outcomes);
   END IF;

@@ -303,7 +303,7 @@ async function retention(pool: Pool, { retention: days }: Config): Promise<Findi
   // SQL: the size of the database, and whether old rows are deleted.
   const { rows } = await pool.query<{ bytes: bigint; events: Date | null; blocked: Date | null }>(
     `SELECT pg_database_size(current_database()) AS bytes, (SELECT min(created_at) FROM events) AS events,
-            (SELECT min(created_at) FROM payments WHERE status = 'blocked') AS blocked`,
+            (SELECT min(created_at) FROM payments WHERE denial_code IS NOT NULL) AS blocked`,
   );
   const { bytes = 0n, events = null, blocked = null } = rows[0] ?? {};
   const size = `${(Number(bytes) / 2 ** 20).toFixed(0)} MiB`;

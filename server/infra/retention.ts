@@ -117,7 +117,7 @@ const rulesFor = (days: Retention): readonly Rule[] => [
   {
     what: "blocked",
     hours: days.blockedDays * DAY,
-    sql: rowsOf("payments", "created_at", "status = 'blocked'"),
+    sql: rowsOf("payments", "created_at", "denial_code IS NOT NULL AND status = 'blocked'"),
   },
   // The signed approvals stay with the owner's orders.
   {

@@ -89,5 +89,7 @@ export interface Figure {
 
 export interface BenchRow {
   name: string;
+  /** Settings of a Postgres of its own. */
+  postgres?: string[];
   run(context: BenchContext): Promise<Figure[]>;
 }

@@ -62,8 +62,7 @@ async function runRow(row: BenchRow): Promise<Finished> {
   }
 }
 
-async function main(words: string[], isKept: boolean): Promise<void> {
-  await prepare((line) => console.log(line), [ensureServerBuild]);
+async function withPostgres<T>(settings: string[], use: () => Promise<T>): Promise<T> {
   const dir = mkdtempSync(join(tmpdir(), "purser-bench-"));
   const postgres = await startPostgres({
     dir,
@@ -72,15 +71,29 @@ async function main(words: string[], isKept: boolean): Promise<void> {
     durable: true,
     maxConnections: 200,
     removeOnExit: dir,
+    settings,
   });
+  const before = process.env["PURSER_TEST_POSTGRES_URL"];
   process.env["PURSER_TEST_POSTGRES_URL"] = postgres.adminUrl;
-  const finished: Finished[] = [];
   try {
-    for (const row of await findRows(words)) finished.push(await runRow(row));
+    return await use();
   } finally {
+    process.env["PURSER_TEST_POSTGRES_URL"] = before;
     await postgres.stop();
     rmSync(dir, { recursive: true, force: true });
   }
+}
+
+async function main(words: string[], isKept: boolean): Promise<void> {
+  await prepare((line) => console.log(line), [ensureServerBuild]);
+  const finished: Finished[] = [];
+  await withPostgres([], async () => {
+    for (const row of await findRows(words)) {
+      const { postgres } = row;
+      const run = () => runRow(row);
+      finished.push(await (postgres ? withPostgres(postgres, run) : run()));
+    }
+  });
   const measured = finished.flatMap(({ name, result }) =>
     "error" in result ? [] : [{ name, ...result }],
   );

@@ -61,7 +61,7 @@ t.test("accepting settlements in groups", async (t) => {
 
   await t.test("new, known, repeated and watched settlements", async (t) => {
     const known = make();
-    const watched = make({ kind: "x402", agentId: agent.agentId, relay: false });
+    const watched: SettlementRequest = { ...(await reserved()), kind: "x402", relay: false };
     await acceptSettlements(pool, [known, watched]);
     const fresh = make();
     const again = { ...fresh, id: newId("pay") };
@@ -99,7 +99,7 @@ t.test("accepting settlements in groups", async (t) => {
   });
 
   await t.test("two requests attach a watched settlement at once", async (t) => {
-    const watched = make({ kind: "x402", agentId: agent.agentId, relay: false });
+    const watched: SettlementRequest = { ...(await reserved()), kind: "x402", relay: false };
     await acceptSettlements(pool, [watched]);
     const attach = (fill: number): SettlementRequest => ({
       ...watched,

@@ -219,11 +219,10 @@ t.test("a payment that settles is spent, and no longer reserved", async (t) => {
   await seedTask(pool, agent.agentId, "job", 10n);
   const { paymentId } = await pay(agent, 3n, { task: "job" });
   await pay(agent, 4n, { task: "job" });
-  await pool.query("SELECT purser_payment_settled($1, $2, $3, 1, now())", [
-    agent.agentId,
-    paymentId,
-    `0x${"1".repeat(64)}`,
-  ]);
+  await pool.query(
+    "SELECT purser_payments_settled(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[1]::bigint[], ARRAY[now()])",
+    [agent.agentId, paymentId, `0x${"1".repeat(64)}`],
+  );
   t.same(await usedOf(agent, "job"), { used: 7n, reserved: 4n, payments: 2 });
   const refused = await pay(agent, 4n, { task: "job" });
   t.match(refused, {

@@ -273,12 +273,10 @@ t.test("random histories", { timeout: 110_000 }, async (t) => {
               chosen.id,
             ]);
           else
-            await pool.query("SELECT purser_payment_settled($1, $2, $3, $4, now())", [
-              agent.agentId,
-              chosen.id,
-              `0x${"cd".repeat(32)}`,
-              String(block),
-            ]);
+            await pool.query(
+              "SELECT purser_payments_settled(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[$4]::bigint[], ARRAY[now()])",
+              [agent.agentId, chosen.id, `0x${"cd".repeat(32)}`, String(block)],
+            );
         }
 
         /** Later evidence corrects a voided payment to settled: it counts again. */

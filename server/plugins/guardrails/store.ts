@@ -276,7 +276,7 @@ export async function staleReservations(
 ): Promise<{ agentId: string; paymentId: string }[]> {
   const { rows } = await sql.query<{ agentId: string; paymentId: string }>(
     `SELECT agent_id AS "agentId", id AS "paymentId" FROM payments
-      WHERE status = 'reserved' AND created_at < clock_timestamp() - make_interval(secs => $1)
+      WHERE outstanding AND status = 'reserved' AND created_at < clock_timestamp() - make_interval(secs => $1)
       ORDER BY created_at LIMIT $2`,
     [args.olderThanSeconds, args.limit],
   );

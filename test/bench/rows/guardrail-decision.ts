@@ -121,11 +121,10 @@ async function decide(pool: Pool, agent: SeededAgent): Promise<number> {
   const elapsedMs = performance.now() - startMs;
   if (outcome !== "reserved") throw new Error(outcome);
   // Settled at once, so that the number of outstanding payments stays the same and only the history differs.
-  await pool.query("SELECT purser_payment_settled($1, $2, $3, 1, now())", [
-    agent.agentId,
-    request.paymentId,
-    `0x${"cd".repeat(32)}`,
-  ]);
+  await pool.query(
+    "SELECT purser_payments_settled(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[1]::bigint[], ARRAY[now()])",
+    [agent.agentId, request.paymentId, `0x${"cd".repeat(32)}`],
+  );
   return elapsedMs;
 }
 

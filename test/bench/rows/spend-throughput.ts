@@ -99,9 +99,10 @@ export async function spendFor(
   world: Pick<World, "replicas">,
   agents: readonly BenchAgent[],
   durationMs: number,
+  inFlight = IN_FLIGHT,
 ): Promise<{ perSecond: number; statuses: Record<string, number> }> {
   const pools = world.replicas.map(
-    (url) => new HttpPool(url, { connections: IN_FLIGHT, pipelining: 1 }),
+    (url) => new HttpPool(url, { connections: inFlight, pipelining: 1 }),
   );
   const statuses: Record<string, number> = {};
   const startMs = performance.now();
@@ -117,13 +118,13 @@ export async function spendFor(
           authorization: `Bearer ${agent?.apiKey ?? ""}`,
         },
         // Identical payments that are not decided yet would be treated as one, so each has its own memo.
-        body: JSON.stringify({ recipient: PAYEE, amount: "0.001", memo: `${durationMs}.${next}` }),
+        body: JSON.stringify({ recipient: PAYEE, amount: "0.001", memo: `${startMs}.${next}` }),
       });
       await answer.body.dump();
       statuses[answer.statusCode] = (statuses[answer.statusCode] ?? 0) + 1;
     }
   };
-  await Promise.all(Array.from({ length: IN_FLIGHT }, worker));
+  await Promise.all(Array.from({ length: inFlight }, worker));
   const elapsedMs = performance.now() - startMs;
   await Promise.all(pools.map((http) => http.close()));
   // 504 payment_status_unknown: handed over, without waiting for the outcome.
