@@ -20,8 +20,7 @@ const ROOT = fileURLToPath(new URL("../../", import.meta.url));
  * The newest commit that is deployed somewhere. Each release sets this to the release before, and adds a new version of the
  * policy document to RELEASED in test/unit/settings.test.ts.
  */
-export const PREVIOUS_COMMIT =
-  process.env["PREVIOUS_COMMIT"] ?? "985b9178";
+export const PREVIOUS_COMMIT = process.env["PREVIOUS_COMMIT"] ?? "985b9178";
 
 export function isInHistory(commit: string): boolean {
   try {
