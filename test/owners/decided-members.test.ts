@@ -60,7 +60,10 @@ async function account(chainId = 0, address = randomAddress()): Promise<Account>
   return { id, address, chainId };
 }
 
-const shownDraft = ({ build, ...facts }: Draft) => ({ ...facts, order: build(SINGLE) });
+function shownDraft(draft: Draft) {
+  const { kind, agentId, chainId, version, validSeconds } = draft;
+  return { kind, agentId, chainId, version, validSeconds, order: draft.build(SINGLE) };
+}
 
 /** A caller whose signature of anything is right. `used`: what was signed for, by whom. */
 function callOf(owner: Account, list?: MemberList) {
