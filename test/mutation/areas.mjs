@@ -75,6 +75,10 @@ export const AREAS = {
     "server/plugins/stop/stop.ts",
     ...inFolder("server/plugins/tasks", "store tasks"),
   ],
+  teams: [
+    ...inFolder("server/plugins/teams", "members store"),
+    ...inFolder("server/plugins/orders", "team-signatures team-store"),
+  ],
 };
 
 /** Tests of the SQL functions, each of a few seconds at most. */
@@ -104,6 +108,7 @@ const TESTS_OF_AREA = {
   idempotency: ["test/spending/stored-keys.test.ts"],
   "teams and budgets": ["test/owners/decided-changes.test.ts"],
   "tasks and stops": ["test/spending/task-cases.test.ts", "test/owners/decided-changes.test.ts"],
+  teams: ["test/owners/decided-members.test.ts"],
 };
 
 /** The pure tests for TypeScript, those with a database for SQL and for statements. */

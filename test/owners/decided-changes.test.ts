@@ -124,6 +124,12 @@ t.test("a new budget", async (t) => {
   t.same(await budgetsOfAgents(ids), [inIt, inIt, { budgets: [], changed: false }]);
   const alone = await createBudget(call, { name: "x", weeklyLimit: "0" });
   t.equal(alone.weeklyLimit, 0n);
+  const listed = await listBudgets(prisma, owner.id);
+  t.same(
+    listed.map(({ id }) => id),
+    [alone.id, made.id],
+    "newest first",
+  );
   t.same(await auditOf(owner.id), [
     [
       "budget.created",
@@ -202,6 +208,11 @@ t.test("which agents have room for a budget", async (t) => {
   t.match(await create([free, archived]), { code: "conflict", detail: /archived/ });
   await joinBudget(prisma, "p", [full]);
   t.same((await budgetsOfAgents([full]))[0]?.budgets, first?.budgets, "it is in one once");
+  t.match(
+    await outcomeOf(changeBudget(call, CHAIN_ID, id, { agents: [full, free] })),
+    { version: 2 },
+    "in a whole list, one that has no room is no fault if it is in",
+  );
   // Both may leave.
   await set(archived, `budget_ids = '{${id}}'`);
   const removeAgents = [archived, full].toSorted();
@@ -248,7 +259,7 @@ t.test("which change of a budget is signed", async (t) => {
     [
       "one in, one out, and another name",
       { addAgents: [c], removeAgents: [a], name: " New " },
-      { agentsOut: a, name: "New" },
+      { agentsOut: a, name: /^New$/ },
     ],
   ] as const)
     t.match(await change(body), { sign: order(signed) }, what);
@@ -288,7 +299,7 @@ t.test("which change of a budget is signed", async (t) => {
   await stored({ monthlyLimit: "30" }, { monthlyLimit: 30_000_000n }, [a, b]);
   await stored({ addAgents: [b, c] }, {}, [a, b, c]);
   await stored({ agents: [c, d, b, a] }, {}, [a, b, c, d]);
-  await stored({ name: "Other " }, { name: "Other" }, [a, b, c, d]);
+  await stored({ name: "Other " }, { name: /^Other$/ }, [a, b, c, d]);
   t.same(used, [], "all of that without a signature");
   await stored(
     { removeAgents: [d], dailyLimit: "11", authorization: SIGNED },
@@ -396,7 +407,7 @@ t.test("a stop and its end", async (t) => {
   t.same(await stopAll(call), stopped, "stopping twice changes nothing");
   const stoppedAt = String(Math.floor(stopped.at.getTime() / 1000));
   t.match(await outcomeOf(resumeAll(call, CHAIN_ID, undefined)), {
-    sign: { owner: /^0x/, stoppedAt, nonce: zeroHash, deadline: "9" },
+    sign: { owner: /^0x/, stoppedAt: new RegExp(`^${stoppedAt}$`), nonce: zeroHash, deadline: "9" },
   });
   t.equal(await resumeAll(call, CHAIN_ID, SIGNED as never), 2);
   t.match(used, [

@@ -148,8 +148,9 @@ export class ChannelShop {
     if (ceiling !== known.charged + this.sale.priceAtomic) return this.#corrects(id, known);
     const manner = this.random.weighted(KINDS[this.sale.kind]);
     this.#note(`gets a voucher of ${ceiling} (${manner})`);
-    if (payload.type === "deposit") await this.#deposits(id, config, payload.deposit);
-    if (this.#world.chain.channelOf(id).balance < ceiling)
+    const isKept =
+      payload.type === "deposit" && (await this.#deposits(id, config, payload.deposit)) === "kept";
+    if (!isKept && this.#world.chain.channelOf(id).balance < ceiling)
       return this.#asks("invalid_batch_settlement_evm_cumulative_exceeds_balance");
     // Another request may have been served while it waited for the deposit, and then what it knew was forgotten.
     const now = this.#known.get(id) ?? known;
@@ -249,19 +250,27 @@ export class ChannelShop {
     id: Hex,
     config: ChannelConfig,
     deposit: Proof["payload"]["deposit"],
-  ): Promise<void> {
-    if (!deposit) return;
+  ): Promise<"sent" | "kept"> {
+    if (!deposit) return "sent";
     const before = this.#world.chain.channelOf(id).balance;
     const data = depositData(
       config,
       BigInt(deposit.amount),
       deposit.authorization.erc3009Authorization,
     );
-    this.#send(COLLECTING, data);
+    const send = (): void => this.#send(COLLECTING, data);
+    const kept = this.#world.sales.keptDeposits;
+    if (kept) {
+      this.#note("keeps a deposit");
+      kept.push(send);
+      return "kept";
+    }
+    send();
     for (let waited = 0; waited < BLOCKS_FOR_DEPOSIT; waited += 1) {
-      if (this.#world.chain.channelOf(id).balance > before) return;
+      if (this.#world.chain.channelOf(id).balance > before) break;
       await pause(1_000);
     }
+    return "sent";
   }
 
   #send(from: Address, data: Hex): void {

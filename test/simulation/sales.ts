@@ -90,6 +90,8 @@ export class Sales {
   readonly channels: ChannelSale[] = [];
   /** An owner has closed channels. */
   isClosing = false;
+  /** Deposits that sellers have served for and not sent yet; undefined while they send each at once. */
+  keptDeposits: (() => void)[] | undefined;
   /** Every transaction that used an authorization in a block, also in one that was removed later. */
   readonly uses = new Map<string, Set<Hex>>();
   /** A payment was relayed after it had been refused: the service corrects what it said. */

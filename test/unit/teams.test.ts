@@ -203,6 +203,45 @@ const orderOf = (members: MembersOrder["members"], threshold = 1): MembersOrder 
   deadline: "1",
 });
 
+t.test("the list in force", async (t) => {
+  const signatures = fresh();
+  const inForce = async (orders: StoredOrder[], of = signatures) => {
+    rows.orders = orders;
+    return (await of.teams.listInForce(team))?.version;
+  };
+  const byAda = { hash, signature: await sign(hash, ada) };
+  t.equal(await inForce([], fresh()), undefined, "no list");
+  t.equal(await fresh().isSigned(team, byAda, "ever"), "invalid");
+  t.equal(await inForce(whole), 2, "the newest");
+  t.equal(await inForce(whole), 2, "again, from what is known");
+  t.equal(await inForce([first]), undefined, "a list is gone: old rows were put back");
+
+  // A later list that does not hold ends what the one before permits, also for what was signed then.
+  const broken = { ...(await list(second, ada, bob, cleo)), signature: "0x" as Hex };
+  const unaccepted = await list(second, ada, cleo);
+  for (const wrong of [broken, unaccepted]) {
+    t.equal(await inForce([first, wrong], fresh()), undefined);
+    t.equal(await fresh().isSigned(team, byAda, "ever"), "invalid");
+  }
+  const ofAnother = await list({ owner: ada.address, version: 1, members: [[ada, "admin"]] }, ada);
+  const itself = { address: addressOfTeam(ofAnother.digest), chainId: TEAMS_CHAIN };
+  t.equal(
+    await verdict([ofAnother], [ada], undefined, itself),
+    "invalid",
+    "a first list of a team",
+  );
+
+  const counting = (count: number) =>
+    new OwnerSignatures({
+      chains: { byChainId: () => undefined, verified: new Set() } as never,
+      places: passkeyPlaces(PAGE),
+      listsOf: async () => ({ count: 0, next: [] }),
+      membersOf: async () => ({ count, next: [first] }),
+    });
+  t.equal(await inForce([], counting(1_000)), 1);
+  t.equal(await inForce([], counting(1_001)), undefined, "more than anybody makes are not read");
+});
+
 t.test("what is wrong with a list of members", (t) => {
   const many = (count: number) => Array.from({ length: count }, (_, index) => named(index + 1));
   const before = listOf(

@@ -390,6 +390,7 @@ const channel: ClosingChannel = {
   refundTries: 0,
   depositedAtomic: 1_000n,
   openDeposits: 0,
+  depositBlock: 70n,
 };
 const empty = state({ balance: 300n, totalClaimed: 300n });
 
@@ -468,6 +469,7 @@ interface ClosingWorld {
   newest?: ChannelState;
   final?: ChannelState;
   time?: bigint;
+  finalBlock?: bigint;
   isRead?: boolean;
   isReturned?: boolean;
   failsFor?: string;
@@ -475,6 +477,7 @@ interface ClosingWorld {
 
 async function closingCalls(world: ClosingWorld) {
   const { newest = state(), final = newest, time = 10_000n, isRead = true } = world;
+  const shown = { newest, final, timeSeconds: time, finalBlock: world.finalBlock ?? 70n };
   const calls: unknown[] = [];
   const logged: string[] = [];
   const record = (name: string) => async (of: ClosingChannel, what?: unknown) => {
@@ -483,7 +486,7 @@ async function closingCalls(world: ClosingWorld) {
   };
   await new Closing({
     due: async () => (world.channels ?? [{}]).map((over) => ({ ...channel, ...over })),
-    states: async () => (isRead ? { newest, final, timeSeconds: time } : undefined),
+    states: async () => (isRead ? shown : undefined),
     askForRefund: async () => {
       calls.push(["ask"]);
       return world.isReturned ?? false;
@@ -530,6 +533,11 @@ t.test("each look at a channel does one step, and is taken by one process", asyn
     {
       what: "what came back is not known while a deposit is under way",
       world: { newest: empty, channels: [{ openDeposits: 1 }] },
+      calls: [later, soon],
+    },
+    {
+      what: "a final deposit that the endpoint does not show yet did not come back",
+      world: { newest: state({ balance: 0n }), finalBlock: 69n },
       calls: [later, soon],
     },
     {

@@ -132,7 +132,6 @@ export async function joinBudget(
   budgetId: string,
   agentIds: readonly string[],
 ): Promise<void> {
-  if (agentIds.length === 0) return;
   // SQL: arrays, which Prisma cannot sort.
   await tx.$executeRaw`
     UPDATE agents a
@@ -146,7 +145,6 @@ export async function leaveBudget(
   budgetId: string,
   agentIds: readonly string[],
 ): Promise<void> {
-  if (agentIds.length === 0) return;
   // SQL: array_remove, which Prisma does not have.
   await tx.$executeRaw`
     UPDATE agents SET budget_ids = array_remove(budget_ids, ${budgetId}), updated_at = clock_timestamp()

@@ -26,15 +26,22 @@ export interface ClosingChannel {
   /** Final deposits, and how many are not final yet. */
   depositedAtomic: bigint;
   openDeposits: number;
+  /** The newest block with one of the final deposits. */
+  depositBlock: bigint;
+}
+
+/** The channel as of the newest block, and as of the newest final one. */
+interface ShownStates {
+  newest: ChannelState;
+  final: ChannelState;
+  finalBlock: bigint;
+  timeSeconds: bigint;
 }
 
 interface ClosingDeps {
   /** Those whose time to look at has come. Channels that are used no more begin to close. */
   due(): Promise<ClosingChannel[]>;
-  /** As of the newest block, and as of the newest final one. */
-  states(
-    channel: ClosingChannel,
-  ): Promise<{ newest: ChannelState; final: ChannelState; timeSeconds: bigint } | undefined>;
+  states(channel: ClosingChannel): Promise<ShownStates | undefined>;
   /** Asks the receiver's API to return the rest; false if it did not. */
   askForRefund(channel: ClosingChannel): Promise<boolean>;
   /** Gives a step of the withdrawal to the engine; the same step once. */
@@ -66,11 +73,7 @@ type Step =
 /** The next step, by what the chain shows. */
 export function nextStep(
   channel: Pick<ClosingChannel, "openDeposits" | "reason" | "url" | "refundTries" | "config">,
-  {
-    newest,
-    final,
-    timeSeconds,
-  }: { newest: ChannelState; final: ChannelState; timeSeconds: bigint },
+  { newest, final, timeSeconds }: Omit<ShownStates, "finalBlock">,
 ): Step {
   // A deposit under way would be left behind.
   if (channel.openDeposits > 0) return { kind: "wait", forMs: NEXT_LOOK_MS };
@@ -116,6 +119,8 @@ export class Closing {
     await again(LATER_MS);
     const states = await this.#deps.states(channel);
     if (!states) return;
+    // In a block before the deposit, as an endpoint that is behind shows it, all of it would seem to have come back.
+    if (states.finalBlock < channel.depositBlock) return again(NEXT_LOOK_MS);
     const returned = channel.depositedAtomic - states.final.balance;
     if (channel.openDeposits === 0 && returned > 0n) await store.returned(channel, returned);
     const begunAt = states.newest.withdrawRequestedAt;

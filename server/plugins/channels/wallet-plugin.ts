@@ -77,12 +77,14 @@ export default fp<Options>(
         const reads = states(chainId);
         if (!chain || !reads) return undefined;
         const head = await app.chainReads.of(chainId).heads.refresh();
-        const finalBlock = head.number - BigInt(chain.network.confirmations);
+        // As the engine counts: a block's own confirmation is the first.
+        const deepest = head.number - BigInt(chain.network.confirmations - 1);
+        const finalBlock = deepest > 0n ? deepest : 0n;
         const [newest, final] = await Promise.all([
           reads.at(id, head.number),
-          reads.at(id, finalBlock > 0n ? finalBlock : 0n),
+          reads.at(id, finalBlock),
         ]);
-        return newest && final && { newest, final, timeSeconds: head.timestampSeconds };
+        return newest && final && { newest, final, finalBlock, timeSeconds: head.timestampSeconds };
       },
       async askForRefund(channel) {
         const network = networkOf(channel);

@@ -134,7 +134,7 @@ const configIn = (
 /** What was deposited into these channels, for good or not yet: the chain's newest final block lacks the latter. */
 async function readDeposits(db: Db, channels: readonly { agentId: string; id: string }[]) {
   const deposits = await db.payment.findMany({
-    select: { agentId: true, channelId: true, amount: true, finalAt: true },
+    select: { agentId: true, channelId: true, amount: true, finalAt: true, blockNumber: true },
     where: {
       kind: "deposit",
       OR: channels.map(({ agentId, id: channelId }) => ({ agentId, channelId })),
@@ -146,7 +146,12 @@ async function readDeposits(db: Db, channels: readonly { agentId: string; id: st
     const final = own.filter(({ finalAt }) => finalAt !== null);
     const sumOf = (some: typeof own) =>
       some.reduce((sum, { amount }) => sum + atomicOf(amount), 0n);
-    return { all: sumOf(own), final: sumOf(final), openCount: own.length - final.length };
+    const block = final.reduce(
+      (newest, { blockNumber }) =>
+        blockNumber !== null && blockNumber > newest ? blockNumber : newest,
+      0n,
+    );
+    return { all: sumOf(own), final: sumOf(final), openCount: own.length - final.length, block };
   };
 }
 
@@ -179,6 +184,7 @@ export async function closingChannels(db: Db): Promise<ClosingChannel[]> {
       refundTries: channel.refundTries,
       depositedAtomic: deposits.final,
       openDeposits: deposits.openCount,
+      depositBlock: deposits.block,
     };
   });
 }

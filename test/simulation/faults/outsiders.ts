@@ -160,3 +160,19 @@ export const copied: Kind = {
     }
   },
 };
+
+/** Sellers serve for a signed deposit, and send it later: the channel may be closing by then, or the deposit expired. */
+export const depositsKept: Kind = {
+  weight: 2,
+  with: ["channeler"],
+  async play(world, { random }) {
+    const { sales } = world;
+    if (sales.keptDeposits) return;
+    const kept: (() => void)[] = [];
+    sales.keptDeposits = kept;
+    await world.lasting(random.int(4_000, random.pick([20_000, 90_000])), () => {
+      sales.keptDeposits = undefined;
+      for (const send of kept) send();
+    });
+  },
+};

@@ -833,7 +833,24 @@ export const DEFECTS: readonly PlantedDefect[] = [
         replace: ``,
       },
     ],
+    only: ["channeler", "depositsKept"],
     caughtBy: "test/x402-client/channels-closed.test.ts",
+  },
+  {
+    name: "closing-is-behind-a-deposit",
+    story:
+      "A channel that was closing was read as of a block before its deposit. All of it was recorded as returned, so the agent could put more into channels, or the channel was closed and the money left in it.",
+    area: "channels",
+    file: "server/plugins/channels/closing.ts",
+    changes: [
+      {
+        find: `    if (states.finalBlock < channel.depositBlock) return again(NEXT_LOOK_MS);
+`,
+        replace: ``,
+      },
+    ],
+    only: ["channeler", "endpointsLate"],
+    caughtBy: "test/unit/wallet-channels.test.ts",
   },
   {
     name: "held-counts-one-channel",
