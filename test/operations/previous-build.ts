@@ -45,11 +45,6 @@ function lastRelease(): string | undefined {
 
 /** Each release adds a new version of the policy document to RELEASED in test/unit/settings.test.ts. */
 export const PREVIOUS_COMMIT = process.env["PREVIOUS_COMMIT"] ?? lastRelease() ?? BEFORE_RELEASES;
-/**
- * The newest commit that is deployed somewhere. Each release sets this to the release before, and adds a new version of the
- * policy document to RELEASED in test/unit/settings.test.ts.
- */
-export const PREVIOUS_COMMIT = process.env["PREVIOUS_COMMIT"] ?? "985b9178";
 
 export function isInHistory(commit: string): boolean {
   try {
