@@ -762,7 +762,8 @@ await t.test("what a wallet has promised, as of a block", async (t) => {
       amount: 100_000,
       agent_id: OTHER_AGENT,
     });
-    await rows.payment("void", { status: "voided", block_number: 51, amount: 100_000 });
+    // A payment that is not settled has no block: purser_payment_corrected takes it away.
+    await rows.payment("void", { status: "voided", amount: 100_000 });
     t.equal(await outstanding(), 611, "in the balance already, or not the wallet's");
   });
 });
