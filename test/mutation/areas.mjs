@@ -35,7 +35,7 @@ export const AREAS = {
   ],
   custody: inFolder("server/plugins/custody", "columns covers envelope seal-changes sign-in vault"),
   "settlement in SQL":
-    sql(`settlements_correct settlements_finalize payment_amount payment_corrected payment_settled
+    sql(`settlements_correct settlements_finalize payment_amount payment_corrected payments_settled
     payment_voided submit_payment void_unsigned transaction_final transaction_reopened was_settled lane_acquire lane_persist`),
   settlement: inFolder(
     "server/plugins/settlement",

@@ -280,7 +280,10 @@ const RACES: Record<string, Race> = {
     after: [statusOf("signed"), { status: "submitted" }],
   },
   "a payment is settled while it is voided": {
-    first: onPayment("payment_settled", "settled", TX, 60, null),
+    first: call(
+      "SELECT purser_payments_settled(ARRAY[$1], ARRAY[$2], ARRAY[$3], ARRAY[60]::bigint[], NULL)::text AS result",
+      [AGENT, "settled", TX],
+    ),
     second: onPayment("payment_voided", "settled", "why", "Why."),
     returns: "",
     after: [statusOf("settled"), { status: "settled" }],

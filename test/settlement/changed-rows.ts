@@ -84,6 +84,23 @@ export class ChangedRows {
 
   /** One row, or several of the same columns in one statement. */
   async insert(table: string, ...rows: [Row, ...Row[]]): Promise<void> {
+    if (table === "settlements" && (await this.#areWithoutPayments(rows))) {
+      await this.query("ALTER TABLE settlements DISABLE TRIGGER settlements_accepted");
+      await this.#insert(table, ...rows);
+      return void (await this.query("ALTER TABLE settlements ENABLE TRIGGER settlements_accepted"));
+    }
+    await this.#insert(table, ...rows);
+  }
+
+  /** Settlements of agents whose payments are inserted later, or do not matter. */
+  async #areWithoutPayments(rows: Row[]): Promise<boolean> {
+    const { rows: found } = await this.#client.query("SELECT FROM payments WHERE id = ANY($1)", [
+      rows.map(({ id }) => id),
+    ]);
+    return found.length === 0 && rows.some((row) => row["agent_id"] != null);
+  }
+
+  async #insert(table: string, ...rows: [Row, ...Row[]]): Promise<void> {
     const names = Object.keys(rows[0]);
     const values = rows.flatMap((row) => names.map((name) => forPostgres(row[name] ?? null)));
     const places = rows.map(
@@ -129,6 +146,11 @@ export class ChangedRows {
       nonce: h(id),
       ...row,
     });
+  }
+
+  /** A settlement as acceptance inserts it: an agent's needs its reservation. */
+  accept(id: string, row: Row): Promise<void> {
+    return this.#insert("settlements", settlementRow(id, row));
   }
 
   /** A settlement; an agent's, if it has an `agent_id`. */

@@ -335,15 +335,18 @@ for (const [what, row] of Object.entries<Row>({
   settled: { status: "settled", tx_hash: h("t5"), settled_at: "2026-01-01", nonce: h("p") },
 }))
   await check(`a ${what} payment is not voided`, reserved(row), voidPayment, ["result called"]);
-const sign: Work = async (rows) => {
-  await rows.settlement("p", { agent_id: AGENT });
-  await rows.query("DELETE FROM settlements");
-  return { result: "signed" };
-};
+const signAs =
+  (row: Row): Work =>
+  async (rows) => {
+    await rows.accept("p", { agent_id: AGENT, ...row });
+    await rows.query("DELETE FROM settlements");
+    return { result: "signed" };
+  };
+const sign = signAs({});
 await check("a reservation is signed", reserved(), sign, [
   "result signed",
   "gas_accounts agents: full_at now, held 7, used 0, used_on today",
-  "payments p: status submitted, updated_at now",
+  "payments p: status submitted",
 ]);
 await check("signed before", reserved({ status: "submitted", nonce: h("p") }), sign, [
   "result signed",
@@ -357,13 +360,24 @@ await check(
     await rows.payment("p", { agent_id: "agt_9", status: "voided" });
   },
   sign,
-  ["result signed"],
+  ["refused PU004"],
 );
 await check("released before", reserved({ status: "voided" }), sign, ["refused PU004"]);
 await check("refused before", reserved({ status: "blocked", denial_code: "x" }), sign, [
   "refused PU004",
 ]);
-await check("without a payment", (rows) => rows.agent(), sign, ["result signed"]);
+await check(
+  "without a payment: it was lost with the database's memory",
+  (rows) => rows.agent(),
+  sign,
+  ["refused PU004"],
+);
+await check(
+  "the end of a channel, which has no payment",
+  (rows) => rows.agent(),
+  signAs({ kind: "withdrawal" }),
+  ["result signed"],
+);
 await check(
   "another payment of the agent was released",
   async (rows) => {
@@ -371,7 +385,7 @@ await check(
     await rows.payment("q", { status: "voided" });
   },
   sign,
-  ["result signed"],
+  ["refused PU004"],
 );
 
 // How much a signed maximum counts.

@@ -15,7 +15,7 @@ CREATE INDEX payments_moved_idx ON payments (agent_id, settled_at, id) WHERE set
 
 DROP INDEX payments_settled_block_idx;
 CREATE INDEX payments_settled_block_idx ON payments (agent_id, chain_id, block_number) INCLUDE (amount)
-  WHERE block_number IS NOT NULL AND kind <> 'incoming';
+  WHERE settled_at IS NOT NULL AND block_number IS NOT NULL AND kind <> 'incoming';
 
 DROP INDEX payments_deposits_idx;
 CREATE INDEX payments_deposits_idx ON payments (agent_id, channel_id) WHERE kind = 'deposit';
