@@ -12,10 +12,11 @@ BEGIN
   UPDATE payments p SET status = 'submitted'
     FROM fresh f
    WHERE p.agent_id = f.agent_id AND p.id = f.id AND p.status IS NOT DISTINCT FROM 'reserved';
-  -- An allowance, and the end of a channel, have no payment.
+  -- An allowance, and the end of a channel, have no payment; one that was found on the chain gets its payment next
+  -- (purser_ledger_found).
   SELECT f.id INTO v_gone
     FROM fresh f LEFT JOIN payments p ON p.agent_id = f.agent_id AND p.id = f.id
-   WHERE f.agent_id IS NOT NULL AND coalesce(p.status IN ('voided', 'blocked'), f.kind IN ('spend', 'x402')) LIMIT 1;
+   WHERE f.agent_id IS NOT NULL AND f.status <> 'settled' AND coalesce(p.status IN ('voided', 'blocked'), f.kind IN ('spend', 'x402')) LIMIT 1;
   IF FOUND THEN
     PERFORM purser_reservation_gone(v_gone);
   END IF;
