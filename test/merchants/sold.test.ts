@@ -129,7 +129,9 @@ t.test("delivered or not is what the payer's wallet reported", async (t) => {
   t.match(sold, { delivery: "delivered", thirdParty: { url: /\/api\/arc-stats$/ } });
   const { items } = await read("/products?days=7");
   t.ok(
-    items.some(({ thirdParty }) => (thirdParty as { url: string }).url.endsWith("/api/arc-stats")),
+    items.some(({ thirdParty }) =>
+      (thirdParty as { url: string | null }).url?.endsWith("/api/arc-stats"),
+    ),
     "among what was sold",
   );
   await database.pool.query("UPDATE payments SET delivered = FALSE WHERE id = $1", [paymentId]);
