@@ -3,6 +3,7 @@
 import t from "tap";
 import { newVapidKeys, readVapidKeys } from "../../server/core/push-settings.ts";
 import { MOST_PER_MINUTE, planPush, summaryOf } from "../../server/plugins/notifications/push.ts";
+import { settlePush } from "../../server/plugins/notifications/push-store.ts";
 import { deleteOldRows } from "../../server/infra/retention.ts";
 import { testApp } from "../helpers/app.ts";
 import { callApi } from "../helpers/call.ts";
@@ -309,6 +310,28 @@ t.test("the recovery wallet removes a device, and cannot silence or add one", as
   t.match((await add(second, newSubscription())).json(), tightens);
   t.equal((await callApi(app, second, "DELETE", url)).statusCode, 200);
   t.same(await devices(owner), []);
+});
+
+t.test("removed while a message to it ends: neither waits for the other", async (t) => {
+  const { ownerId, id } = await device();
+  await pool.query(
+    "INSERT INTO push_waiting (device_id, owner_id, notification_id, due_at) VALUES ($1, $2, 'not_1', 'infinity')",
+    [id, ownerId],
+  );
+  const remover = await pool.connect();
+  t.teardown(() => remover.release());
+  await remover.query("BEGIN");
+  await remover.query("DELETE FROM push_devices WHERE id = $1", [id]);
+  const ended = app.prisma.$transaction((tx) =>
+    settlePush(tx, { id, ownerId, label: "" }, { kind: "delivered", status: 201 }, ["not_1"]),
+  );
+  const blocked = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND query LIKE '%push_devices%'
+                     AND wait_event_type = 'Lock'`;
+  await until(async () => (await pool.query(blocked)).rowCount === 1);
+  await remover.query("DELETE FROM push_waiting WHERE device_id = $1", [id]);
+  await remover.query("COMMIT");
+  await ended;
+  t.equal(await waiting(id), 0);
 });
 
 t.test("removed by its owner, it gets nothing more", async (t) => {

@@ -219,9 +219,7 @@ export async function settlePush(
     else await noteFailure(tx, id, outcome.error);
     return;
   }
-  await tx.pushWaiting.deleteMany({
-    where: { deviceId: id, notificationId: { in: [...notificationIds] } },
-  });
+  // The device first, as when it is removed, so that neither waits for the other.
   await tx.pushDevice.updateMany({
     where: { id },
     data: {
@@ -231,6 +229,9 @@ export async function settlePush(
       deliveredAt: await databaseNow(tx),
       ...(notificationIds.length > 0 && { minuteSent: { increment: 1 } }),
     },
+  });
+  await tx.pushWaiting.deleteMany({
+    where: { deviceId: id, notificationId: { in: [...notificationIds] } },
   });
 }
 
