@@ -57,7 +57,8 @@ export function cellOfPayer(
   const open = cells.filter(
     ({ fromSeconds, untilSeconds }) => fromSeconds <= endsAtSeconds && endsAtSeconds < untilSeconds,
   );
-  return highest(open, payer);
+  // Where the list leaves a gap, all cells must still name the same one.
+  return highest(open.length > 0 ? open : cells, payer);
 }
 
 /**

@@ -65,6 +65,12 @@ t.test(
   },
 );
 
+t.test("a gap in the list names one cell, too", async (t) => {
+  const gap = readCells("c1=http://10.0.0.1@0..1000,c2=http://10.0.0.2@2000");
+  const found = payers.slice(0, 200).map((payer) => cellOfPayer(gap, payer, 1_500n)?.id);
+  t.same(new Set(found), new Set(["c1", "c2"]));
+});
+
 t.test("a list that cannot be meant is refused", async (t) => {
   for (const text of [
     "c1",

@@ -238,7 +238,7 @@ const owner = fp(
       assertRole(request);
       if (session.isSeenStale) await noteSessionSeen(app.prisma, session.sessionId);
     });
-    // Whoever is no operator gets the answer of a route that does not exist.
+    // All others get the answer of a route that does not exist.
     app.authenticators.set("operator", async (request) => {
       const session = await authenticate(request).catch((error: unknown) => {
         const isNobody = error instanceof ApiError && error.code === "session_required";
