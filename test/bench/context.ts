@@ -20,6 +20,8 @@ export interface WorldOptions {
   env?: Record<string, string>;
   /** Measure only our server. */
   oursAlone?: boolean;
+  /** The port of our server; otherwise any free one. */
+  port?: number;
 }
 
 export const NAMES = ["reference", "peer", "ours"] as const;

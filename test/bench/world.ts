@@ -88,7 +88,11 @@ export async function startWorld(options: WorldOptions = {}): Promise<World> {
       },
     };
     /** The bench has already done the checks of `npm start`, so they are skipped. */
-    const built: Launch = { ...launches.ours, command: [...START, "--built"] };
+    const built: Launch = {
+      ...launches.ours,
+      command: [...START, "--built"],
+      ...(options.port !== undefined && { port: options.port }),
+    };
     const pids: number[] = [];
     const replicas: string[] = [];
     for (let replica = 0; replica < (options.replicas ?? 1); replica += 1) {

@@ -184,6 +184,12 @@ t.test("a new budget", async (t) => {
     "INSERT INTO budgets (id, owner_id, name, daily_limit) SELECT $1 || n, $1, 'x', 1 FROM generate_series(1, 97) n",
     [owner.id],
   );
+  // Postgres reads the small table as it lies there, once it knows its size.
+  await pool.query("ANALYZE budgets");
+  const [first, ...others] = (await listBudgets(prisma, owner.id)).map(({ id }) => id);
+  t.equal(others.length, 98);
+  t.match(first, owner.id, "the newest of ninety-nine");
+  t.same(others.slice(-2), [alone.id, made.id]);
   t.ok((await createBudget(call, { name: "x", dailyLimit: "1" })).id, "the hundredth");
   t.match(await outcomeOf(createBudget(call, { name: "x", dailyLimit: "1" })), {
     code: "conflict",
