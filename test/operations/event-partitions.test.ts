@@ -1,5 +1,5 @@
 // Goal: live events are divided into partitions while payments write them, no event is lost or read twice, and old
-// partitions go as a whole; also with the build before beside this one.
+// partitions go as a whole.
 import t, { type Test } from "tap";
 import { keepEventPartitions } from "../../server/infra/event-partitions.ts";
 import { deleteOldRows } from "../../server/infra/retention.ts";
@@ -9,13 +9,6 @@ import { createPool, type Pool } from "../../server/infra/db/pool.ts";
 import { databaseWithPlans, recordScans } from "../conventions/plans.ts";
 
 const DAYS = { blockedDays: 50, bytesDays: 50, facilitatedDays: 50, statisticsDays: 50 };
-/** As the build before deletes old events. */
-const BY_PLACE = `
-  DELETE FROM events WHERE ctid = ANY (ARRAY(
-    SELECT r.ctid FROM events r
-     WHERE created_at < now() - make_interval(hours => 48) AND (true)
-     ORDER BY created_at LIMIT 500))`;
-
 const SPAN = 1_000_000n;
 
 /** In place of the first range: two ranges of one transaction each, and the one in use. */
@@ -102,7 +95,7 @@ t.test("a range that was passed goes when its last event is old, and not before"
 });
 
 t.test(
-  "the build before deletes by place, and young events of other partitions stay",
+  "old events are deleted by their place, and young events of other partitions stay",
   async (t) => {
     const { pool, start, write, read, keep } = await world(t);
     for (const subject of ["a", "b", "c"]) await write(start, subject, "50 hours");
@@ -120,7 +113,7 @@ t.test(
       "SELECT count(DISTINCT ctid)::int AS count FROM events",
     );
     t.equal(places.rows[0]?.count, 3, "the young ones have the same places");
-    t.equal((await pool.query(BY_PLACE)).rowCount, 3);
+    t.equal((await deleteOldRows(pool, DAYS))["events"], 3);
     t.same(await read(), ["x", "y", "z"]);
     await pool.query("DELETE FROM owners WHERE id = 'own_1'");
     t.same(await read(), [], "events of a deleted owner go with it, young ones too");
