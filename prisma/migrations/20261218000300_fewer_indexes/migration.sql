@@ -8,7 +8,7 @@ DROP INDEX payments_agent_id_created_at_idx;
 
 -- It served only sums of the last 24 hours. The rows of that time are next to each other, and a BRIN index finds them.
 DROP INDEX settlements_recent_idx;
-CREATE INDEX settlements_recent_idx ON settlements USING brin (created_at) WITH (pages_per_range = 32);
+CREATE INDEX settlements_recent_idx ON settlements USING brin (created_at) WITH (autosummarize = on);
 
 -- Settled payments are nearly all notifications. Among them notifications_owner_idx finds them at once.
 DROP INDEX notifications_type_idx;
