@@ -15,7 +15,8 @@ BEGIN
      AND NOT p_data ? 'corrected' AND v_hourly <= (
     SELECT count(*) FROM (
       SELECT 1 FROM notifications n
-       WHERE n.owner_id = p_owner_id AND n.type = p_type AND n.agent_id IS NOT DISTINCT FROM p_agent_id
+       -- notifications_type_idx has the other types.
+       WHERE n.owner_id = p_owner_id AND n.type = p_type AND n.type <> 'payment.settled' AND n.agent_id IS NOT DISTINCT FROM p_agent_id
          AND n.created_at > now() - interval '1 hour' LIMIT v_hourly) AS recent) THEN
     RETURN;
   END IF;

@@ -8,6 +8,7 @@ import { createPool, inTransaction, TIMEOUTS, type Sql } from "../../server/infr
 import { ordersOf } from "../../server/plugins/channels/store.ts";
 import { acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import { settleStore } from "../../server/plugins/facilitator/store.ts";
+import { readServiceTotals } from "../../server/plugins/meta/store.ts";
 import { acquireLease } from "../../server/plugins/settlement/lane-store.ts";
 import { claim } from "../../server/plugins/settlement/store.ts";
 import { testDatabase } from "../helpers/postgres.ts";
@@ -235,6 +236,33 @@ t.test("a settle reads only the recent orders of its receiver", async (t) => {
     t.same(others, []);
     t.match(scan, { index: "settlements_receiver_orders_idx", rows: 5 }, mode);
   }
+});
+
+t.test("the totals of a day read the settlements of that day, not the whole table", async (t) => {
+  const database = await databaseWithPlans(t);
+  await database.pool.query("ALTER TABLE settlements DISABLE TRIGGER USER");
+  const MINUTES = 30_000;
+  await database.pool.query(
+    `INSERT INTO settlements (from_address, chain_id, asset, nonce, id, kind, agent_id, to_address, value, valid_after, valid_before,
+                              signature, relay, status, tx_hash, proof, created_at, settled_at, class)
+     SELECT $2, $1, $3, '0x' || encode(sha256(n::text::bytea), 'hex'), 'pay_' || n, 'spend', 'agt_1', $4, 1, 0, 4102444800,
+            '\\x00', true, 'settled', '0x' || repeat('0', 64), '{}', at, at, 1
+       FROM generate_series(1, $5::integer) n, LATERAL (SELECT now() - ($5::integer - n) * interval '1 minute' AS at) times`,
+    [CHAIN_ID, randomAddress(), ASSET, PAYEE, MINUTES],
+  );
+  await database.pool.query("VACUUM (ANALYZE) settlements");
+  const pool = createPool(database.url, { maxConnections: 2 });
+  t.teardown(() => pool.end());
+  const scans = recordScans(pool);
+  const { settled } = await readServiceTotals(createPrisma(pool));
+  t.equal(settled, 24 * 60);
+  const read = scans.filter(({ table }) => table === "settlements");
+  t.ok(read.length > 0, "the plan was recorded");
+  // The index names ranges of pages, so some rows before that day are read too.
+  t.same(
+    read.filter(({ node, rows }) => node === "Seq Scan" || rows > MINUTES / 8),
+    [],
+  );
 });
 
 /**

@@ -40,6 +40,7 @@ t.test("notifications of a busy owner", async (t) => {
     ["all", {}, LIMIT + 1],
     ["of a quiet agent", { agentId: "agt_quiet" }, 20],
     ["of a rare type", { type: "listing.flagged" }, 20],
+    ["of the usual type", { type: "payment.settled" }, LIMIT + 1],
     ["unread", { readAt: null }, 10],
   ] as const) {
     scans.length = 0;
