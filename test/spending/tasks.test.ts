@@ -254,7 +254,7 @@ t.test("nothing is reserved once a close was answered", async (t) => {
   const late: string[] = [];
   const spend = async (): Promise<void> => {
     // Some before the close, and two after it, however slow the close is.
-    for (let afterClose = 0; afterClose < 2; ) {
+    for (let afterClose = 0; afterClose < 2;) {
       const wasClosed = isClosed;
       if (wasClosed) afterClose += 1;
       const { code, outcome } = await pay(agent, 1n, { task: "job" });
