@@ -1,15 +1,15 @@
 // Compiles the test files, their imports and the server's packages before they run: to compile and to find
 // thousands of small files at import time would cost each of a hundred processes several seconds of CPU.
 import { readFileSync } from "node:fs";
-import { readFile } from "node:fs/promises";
 import { join, relative } from "node:path";
 import { build as bundle } from "esbuild";
 import { ROOT } from "../../server/local/bootstrap.mjs";
 import { keepsItsPlace } from "./keeps-its-place.mjs";
 
 const { devDependencies } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
-/** These load files beside their code, or are only for some tests. */
+/** These load files beside their code, are only for some tests, or compare classes with a package of those tests. */
 const NOT_BUNDLED = [
+  "@x402/*",
   "secp256k1",
   "pino",
   "pg-native",
@@ -20,24 +20,6 @@ const NOT_BUNDLED = [
 /** Bundled CommonJS modules call `require` for Node's own modules, which an ES module does not have. */
 const REQUIRE =
   'import { createRequire as requireFrom } from "node:module"; const require = requireFrom(import.meta.url);';
-
-/**
- * Leaves the packages out of the source maps, which each process reads.
- * @type {import("esbuild").Plugin}
- */
-const packagesUnmapped = {
-  name: "packages-unmapped",
-  setup(build) {
-    build.onLoad({ filter: /\/node_modules\/.*\.(js|mjs|cjs)$/ }, async ({ path }) => {
-      const source = await readFile(path, "utf8");
-      // A source map that begins below the last line.
-      const mappings = `${";".repeat(source.split("\n").length)}AAAA`;
-      const map = Buffer.from(JSON.stringify({ version: 3, sources: [path], mappings }));
-      const comment = `//# sourceMappingURL=data:application/json;base64,${map.toString("base64")}`;
-      return { contents: `${source}\n${comment}`, loader: "js" };
-    });
-  },
-};
 
 /**
  * Files share a process (run-files.mjs): in a test file, `import t from "tap"` is that file's own subtest;
@@ -87,7 +69,7 @@ export async function compile(
     sourcemap: "linked",
     sourcesContent: false,
     logLevel: "error",
-    plugins: [packagesUnmapped, keepsItsPlace(change), hasItsOwnTest],
+    plugins: [keepsItsPlace(change), hasItsOwnTest],
   });
   return (file) => relative(ROOT, join(outdir, file.replace(/\.ts$/, ".mjs")));
 }
