@@ -27,7 +27,8 @@ export async function testDatabase(
   const name = `test_${process.pid}_${randomBytes(4).toString("hex")}`;
   await withAdmin(adminUrl, async (admin) => {
     await ensureTemplate(admin, adminUrl);
-    await admin.query(`CREATE DATABASE ${name} TEMPLATE ${TEMPLATE}`);
+    // The default writes every page into the log as well, which costs three times the CPU time.
+    await admin.query(`CREATE DATABASE ${name} TEMPLATE ${TEMPLATE} STRATEGY FILE_COPY`);
   });
   const url = databaseUrl(adminUrl, name);
   const pool = new Pool({ connectionString: url, max: 10 });

@@ -18,6 +18,7 @@ import { orderDigest, typedDataOf, type Orders, REQUESTED_FORM } from "../../ser
 import { rulesOfPolicy } from "../../server/core/orders.ts";
 import { writeTeamSignature } from "../../server/core/teams.ts";
 import { TIMINGS } from "../../server/core/timings.ts";
+import { ensureServerBuild, prepare } from "../../server/local/bootstrap.mjs";
 import type { Authorization } from "../../server/core/authorization.ts";
 import {
   listenPrivately,
@@ -36,8 +37,8 @@ import { until } from "../helpers/until.ts";
 import { checkLedger, statusesOf } from "../spending/ledger.helper.ts";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
-/** `npm run custody` */
-const OPERATORS_COMMAND = ["--import=tsx", "server/plugins/custody/process.ts"];
+/** As in the image. */
+const OPERATORS_COMMAND = ["server/dist/custody.js"];
 const usdc = 1_000_000n;
 const folder = mkdtempSync(join(tmpdir(), "purser-custody-"));
 const path = join(folder, "keys", "custody.sock");
@@ -551,6 +552,7 @@ t.test("the socket must belong to this user", async (t) => {
   t.match(started.output, "must be accessible only to this user");
   const second = await run(custodyEnv);
   t.match(second.output, "another process listens");
+  await prepare((line) => t.comment(line), [ensureServerBuild]);
   const bare = await run(
     { PURSER_MODE: "production", MASTER_KEYS: "", CUSTODY_SOCKET: "" },
     OPERATORS_COMMAND,

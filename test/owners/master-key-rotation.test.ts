@@ -5,6 +5,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import t from "tap";
 import type { Address, Hex } from "viem";
+import { ensureServerBuild, prepare } from "../../server/local/bootstrap.mjs";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { createPrisma } from "../../server/infra/db/prisma.ts";
 import { addressOf } from "../../server/core/signatures.ts";
@@ -66,6 +67,7 @@ t.test("a master key that is missing by mistake destroys nothing that it sealed"
 });
 
 t.test("keys:rotate", async (t) => {
+  await prepare((line) => t.comment(line), [ensureServerBuild]);
   const service = await testApp(t, { env: { MASTER_KEYS, MASTER_KEY_ACTIVE: "old" } });
   const { app, database, chain, config } = service;
   const owner = await signIn(service);
@@ -223,14 +225,10 @@ t.test("keys:rotate", async (t) => {
       port: config.port,
       env: { MASTER_KEYS, MASTER_KEY_ACTIVE: "new", ...options.env },
     });
-    const child = spawn(
-      process.execPath,
-      ["--import=tsx", "server/plugins/custody/keys-rotate.ts"],
-      {
-        cwd: ROOT,
-        env: { PATH: process.env["PATH"], ...environment },
-      },
-    );
+    const child = spawn(process.execPath, ["server/dist/keys-rotate.js"], {
+      cwd: ROOT,
+      env: { PATH: process.env["PATH"], ...environment },
+    });
     let output = "";
     const read = (chunk: Buffer): void => void (output += chunk.toString());
     void options.killAt?.finally(() => child.kill("SIGKILL"));

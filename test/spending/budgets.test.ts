@@ -2,12 +2,12 @@
 // moves or is lowered at the same time, in any number of processes.
 import { fork } from "node:child_process";
 import { once } from "node:events";
-import { fileURLToPath } from "node:url";
 import * as fc from "fast-check";
 import t, { type Test } from "tap";
 import { newId } from "../../server/core/ids.ts";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { reserve, voidUnsigned } from "../../server/plugins/guardrails/store.ts";
+import { childScript } from "../helpers/child-script.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { runsOf } from "../helpers/tier.ts";
 import {
@@ -54,10 +54,9 @@ async function team(size: number, limits: Parameters<typeof seedBudget>[2]) {
 
 t.test("four processes and ten agents use all of a budget, and not one unit more", async (t) => {
   const { agents, budget } = await team(10, { daily: 20n, monthly: 35n });
-  const file = fileURLToPath(new URL("budget-payer.helper.ts", import.meta.url));
   const processes = await Promise.all(
     Array.from({ length: 4 }, async () => {
-      const child = fork(file, { execArgv: ["--import=tsx"] });
+      const child = fork(childScript("test/spending/budget-payer.child.ts"));
       t.teardown(() => child.kill());
       await once(child, "message");
       return child;

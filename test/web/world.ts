@@ -16,13 +16,13 @@ export interface WebWorld extends TestApp {
 
 export async function webWorld(
   t: Test,
-  options: { isLocal?: boolean; env?: Record<string, string> } = {},
+  options: { isLocal?: boolean; env?: Record<string, string>; blockTimeSeconds?: "auto" } = {},
 ): Promise<WebWorld> {
   const isLocal = options.isLocal ?? true;
   const started = await testApp(t, {
     listen: true,
     env: options.env,
-    chainOptions: { blockTimeSeconds: 0.5 },
+    chainOptions: { blockTimeSeconds: options.blockTimeSeconds ?? 0.5 },
     configure: (config) => {
       config.demoPayTo = DEMO_SELLER.address;
       config.fetchPrivateOrigins.push(config.publicUrl);
