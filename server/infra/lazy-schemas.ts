@@ -1,6 +1,6 @@
 /**
  * Compiles each route's schemas at its first request, by Fastify's own compilers. Compiling all of them takes 0.75 s of
- * CPU, and a start 0.95 s without it. Fastify 5 has no option for this. Apps of one process share what is compiled.
+ * CPU, and a start 0.95 s without it. Fastify 5 has no option for this.
  */
 import AjvCompiler from "@fastify/ajv-compiler";
 import { SerializerSelector } from "@fastify/fast-json-stringify-compiler";
@@ -14,7 +14,7 @@ interface Compiled {
   /** Only a validator's: why the data is invalid. */
   errors?: unknown;
 }
-type Build = (schemas: unknown, options: unknown) => (route: { schema: object }) => Compiled;
+type Build = (schemas: unknown, options: unknown) => (route: unknown) => Compiled;
 
 export const lazySchemas = {
   buildValidator: lazily(AjvCompiler() as unknown as Build),
@@ -22,16 +22,12 @@ export const lazySchemas = {
 } as unknown as Factory;
 
 function lazily(build: Build): Build {
-  const known = new WeakMap<object, Compiled>();
   return (schemas, options) => {
     const compile = build(schemas, options);
     return (route) => {
       let compiled: Compiled | undefined;
       const run: Compiled = (data) => {
-        if (compiled === undefined) {
-          compiled = known.get(route.schema) ?? compile(route);
-          known.set(route.schema, compiled);
-        }
+        compiled ??= compile(route);
         const result = compiled(data);
         // Fastify reads a validator's errors from the function right after it returned false.
         run.errors = compiled.errors;
