@@ -121,7 +121,7 @@ t.test("upgrade, rollback, upgrade", { skip }, async (t) => {
   const owned = { app: injector(previous.url), config } as unknown as TestApp;
   const owner = await signIn(owned);
   // One by one: they wait for one lock of their owner, on a busy machine longer than a request may.
-  const agents = [];
+  const agents: Awaited<ReturnType<typeof createAgent>>[] = [];
   for (let made = 0; made < AGENTS; made += 1)
     agents.push(await createAgent(owned, owner, { dailyLimit: "1000", allowlist: [AGENT_PAYEE] }));
   const capped = await createAgent(owned, owner, {
