@@ -393,11 +393,13 @@ export async function open(channel: Channel, balance = 10_000n, claimed = 0n): P
   );
 }
 
+/** Sent by an account of its own: tests that share a chain would else take each other's nonces. */
 export async function send(
   chain: TestChain,
   data: Hex,
-  by: PrivateKeyAccount = chain.admin,
+  by: PrivateKeyAccount = account(),
 ): Promise<void> {
+  await chain.testClient.setBalance({ address: by.address, value: 10n ** 18n });
   const hash = await chain.walletClient(by).sendTransaction({ to: CHANNELS, data });
   const { status } = await chain.publicClient.waitForTransactionReceipt({ hash });
   if (status !== "success") throw new Error("the transaction failed");

@@ -58,7 +58,7 @@ async function servers(t: Test) {
   return { primary, standby, ctx, owner, agent, spend, read, listed };
 }
 
-t.test("lists and sums", { timeout: 120_000 }, async (t) => {
+t.test("lists and sums", { timeout: 280_000 }, async (t) => {
   const { primary, standby, ctx, agent, spend, read, listed } = await servers(t);
 
   await t.test("come from the replica, and have what was just written", async (t) => {

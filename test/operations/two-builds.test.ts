@@ -1,6 +1,7 @@
 // Goal: through an upgrade, a rollback and a second upgrade under load, with the previous and the current
 // build serving at once, every payment is made exactly once, limits hold, and no payment is refused for more
 // than a moment.
+// Limit: 10 minutes. (Its six starts take long on a busy machine.)
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { fileURLToPath } from "node:url";
@@ -27,6 +28,7 @@ const AGENTS = 3;
 const PAYMENTS = isFullTier ? 4 : 2;
 const START_MS = 60_000;
 const RETRY_MS = 100;
+const MOST_STARTS = 3;
 const AGENT_PAYEE = "0x00000000000000000000000000000000000c0ffe";
 const SHOP = "0x0000000000000000000000000000000000005407";
 const CAPPED_PAYEE = "0x0000000000000000000000000000000000ca99ed";
@@ -76,7 +78,18 @@ t.test("upgrade, rollback, upgrade", { skip }, async (t) => {
     for (const service of running) service.process.kill("SIGKILL");
   });
 
+  /** Again, as a supervisor does, where a busy machine made the database too slow for a start. */
   async function start(name: Service["name"]): Promise<Service> {
+    for (let starts = 1; ; starts += 1) {
+      const started = await startOnce(name);
+      if (typeof started !== "string") return started;
+      if (starts === MOST_STARTS || !started.includes("the database cannot be used: timeout"))
+        throw new Error(`the ${name} build did not start: ${started}`);
+    }
+  }
+
+  /** Returns what it wrote if it did not start. */
+  async function startOnce(name: Service["name"]): Promise<Service | string> {
     const port = await freePort();
     const child = spawn(process.execPath, ["server/start.mjs", "--built"], {
       cwd: folders[name],
@@ -89,7 +102,10 @@ t.test("upgrade, rollback, upgrade", { skip }, async (t) => {
     const service = { name, process: child, url: `http://127.0.0.1:${port}` };
     running.push(service);
     await until(() => output.includes("Purser runs at") || child.exitCode !== null, START_MS);
-    if (child.exitCode !== null) throw new Error(`the ${name} build did not start: ${output}`);
+    if (child.exitCode !== null) {
+      running.splice(running.indexOf(service), 1);
+      return output;
+    }
     await until(async () => (await send(`${service.url}/api/ready`, {})).status === 200, START_MS);
     return service;
   }
@@ -104,11 +120,10 @@ t.test("upgrade, rollback, upgrade", { skip }, async (t) => {
   let previous = await start("previous");
   const owned = { app: injector(previous.url), config } as unknown as TestApp;
   const owner = await signIn(owned);
-  const agents = await Promise.all(
-    Array.from({ length: AGENTS }, () =>
-      createAgent(owned, owner, { dailyLimit: "1000", allowlist: [AGENT_PAYEE] }),
-    ),
-  );
+  // One by one: they wait for one lock of their owner, on a busy machine longer than a request may.
+  const agents: Awaited<ReturnType<typeof createAgent>>[] = [];
+  for (let made = 0; made < AGENTS; made += 1)
+    agents.push(await createAgent(owned, owner, { dailyLimit: "1000", allowlist: [AGENT_PAYEE] }));
   const capped = await createAgent(owned, owner, {
     dailyLimit: (CAPPED_PAYMENTS * 0.01).toFixed(2),
     allowlist: [CAPPED_PAYEE],

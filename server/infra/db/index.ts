@@ -122,6 +122,7 @@ function openReading(app: FastifyInstance, maxConnections: number): Reading {
     primary: { sql: app.prismaPool, prisma: app.prisma },
     replica: { status, prisma },
     metrics: app.metrics,
+    nowMs: () => performance.now(),
     log: app.log,
   });
   const closing = new AbortController();

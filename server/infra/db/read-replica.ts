@@ -76,6 +76,7 @@ interface Deps {
     prisma: PrismaClient;
   };
   metrics: Registry;
+  nowMs: () => number;
   log: { warn(fields: object, text: string): void; info(text: string): void };
 }
 
@@ -123,7 +124,7 @@ export class ReadReplica {
   async check(): Promise<void> {
     const { primary, replica } = this.#deps;
     try {
-      const atMs = performance.now();
+      const atMs = this.#deps.nowMs();
       const written = await identify(primary.sql);
       const standby = await identify(replica.status);
       this.#lagMs = this.#lagOf({ atMs, lsn: written.lsn }, standby.lsn);
@@ -148,7 +149,7 @@ export class ReadReplica {
     const [oldest = now] = this.#written;
     // One entry a second; of a standby that stands still for long, "at least this old" is enough.
     if (this.#written.length > 3_600) this.#written.splice(1, 1);
-    return done === -1 || oldest.atMs < now.atMs ? performance.now() - oldest.atMs : 0;
+    return done === -1 || oldest.atMs < now.atMs ? this.#deps.nowMs() - oldest.atMs : 0;
   }
 
   #use(unused: string | undefined, error?: unknown): void {
@@ -177,8 +178,8 @@ export class ReadReplica {
 
   /** Waits until the standby has replayed everything that is committed now. */
   async #isCaughtUp(): Promise<boolean> {
-    const untilMs = performance.now() + CATCH_UP_MS;
-    const { primary, replica } = this.#deps;
+    const { primary, replica, nowMs } = this.#deps;
+    const untilMs = nowMs() + CATCH_UP_MS;
     // SQL: positions in the WAL.
     const { rows } = await primary.sql.query<{ lsn: string }>(
       "SELECT pg_current_wal_lsn()::text AS lsn",
@@ -195,7 +196,7 @@ export class ReadReplica {
     try {
       for (;;) {
         if (await replayed()) return true;
-        if (performance.now() > untilMs) return false;
+        if (nowMs() > untilMs) return false;
         await sleep(POLL_MS);
       }
     } catch (error) {
