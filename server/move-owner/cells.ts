@@ -73,12 +73,14 @@ function problemsOf({ cells, databaseUrl, masterKeys }: Config, name: string): s
   ];
 }
 
+/** Copying an owner with many payments takes minutes, in which one side waits for the other. Locks are held by requests. */
+const LONG = { ...TIMEOUTS.none, lockMs: TIMEOUTS.jobs.lockMs };
+
 const sideOf = (config: Config): Side => ({
   cell: config.cells?.self ?? "",
   config,
   pool: createPool(config.databaseUrl ?? "", {
-    // The rows of an owner with many payments take longer than a request's.
-    timeouts: TIMEOUTS.jobs,
+    timeouts: LONG,
     maxConnections: 3,
     applicationName: "purser-move-owner",
   }),

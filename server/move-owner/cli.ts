@@ -60,7 +60,7 @@ export async function moveOwner(
 async function run(call: Call): Promise<void> {
   const { move, named, values, say } = call;
   const owner = await theOwner(move, named);
-  const begun = await findMove(move.from.pool, owner.id);
+  const begun = await findMove(move, owner.id);
   if (begun && begun.toCell !== move.to.cell)
     throw new NotMoved(
       `The move of this account to ${begun.toCell} has begun: TO_CELL must be ${begun.toCell}.`,

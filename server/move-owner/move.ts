@@ -27,12 +27,13 @@ export interface BegunMove {
 
 const ROW = `id, owner_ids AS "ownerIds", to_cell AS "toCell", state`;
 
-/** The newest move of this owner that was begun here and not canceled. */
-export async function findMove(sql: Sql, ownerId: string): Promise<BegunMove | undefined> {
+/** The newest move of this owner away from here that was not canceled. */
+export async function findMove({ from }: Move, ownerId: string): Promise<BegunMove | undefined> {
   // SQL: this file changes both cells' databases by its own pools.
-  const { rows } = await sql.query<BegunMove>(
-    `SELECT ${ROW} FROM owner_moves WHERE $1 = ANY (owner_ids) AND state <> 'canceled' ORDER BY created_at DESC LIMIT 1`,
-    [ownerId],
+  const { rows } = await from.pool.query<BegunMove>(
+    `SELECT ${ROW} FROM owner_moves WHERE $1 = ANY (owner_ids) AND from_cell = $2 AND state <> 'canceled'
+      ORDER BY created_at DESC LIMIT 1`,
+    [ownerId, from.cell],
   );
   return rows[0];
 }

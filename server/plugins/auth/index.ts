@@ -246,7 +246,8 @@ const owner = fp(
     // All others get the answer of a route that does not exist.
     app.authenticators.set("operator", async (request) => {
       const session = await authenticate(request).catch((error: unknown) => {
-        const isNobody = error instanceof ApiError && error.code === "session_required";
+        const isNobody =
+          error instanceof ApiError && /^(session_required|other_cell)$/.test(error.code);
         throw isNobody ? noRoute(request) : error;
       });
       if (!isOperator(app.config.operators, request.owner)) throw noRoute(request);
