@@ -277,7 +277,7 @@ t.test(
     await until(waitsFor("%purser_reserve(%"));
     await change.query("BEGIN");
     await change.query("UPDATE api_keys SET revoked_at = now() WHERE id = $1", [spare.key.id]);
-    const note = `INSERT INTO audit_notes (owner_id, id, actor, action) VALUES ('${ownerId}', 'aud_' || gen_random_uuid(), $1, 'key.revoked')`;
+    const note = `INSERT INTO audit_notes (owner_id, id, actor, action) VALUES ('${ownerId}', 'aud_' || gen_random_uuid(), $1, 'merchant_key.revoked')`;
     await change.query(note, [owner.account.address.toLowerCase()]);
 
     const moving = command([ownerId]);

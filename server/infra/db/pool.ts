@@ -260,12 +260,13 @@ const OWNER_STATES = new Set([OWNER_STOPPED]);
 export const isOwnerStop = (error: unknown): boolean => isRaised(error, OWNER_STATES);
 
 /** `purser_assert_not_moved`: the owner moves, or has moved, to another cell. */
-const OWNER_MOVED = new Set(["PU007"]);
+export const OWNER_MOVED = "PU007";
+const MOVED_STATES = new Set([OWNER_MOVED]);
 const NEW_PLACE = /the owner is in the cell (\S+) at ([^\s`"]+)/;
 
 /** Where the owner is, if a statement was refused because it is no longer here. */
 export function movedTo(error: unknown): { cell: string; url: string } | undefined {
-  if (!isRaised(error, OWNER_MOVED)) return undefined;
+  if (!isRaised(error, MOVED_STATES)) return undefined;
   for (const { error: source } of sources(error)) {
     const { message } = (source.cause ?? {}) as { message?: unknown };
     const [, cell, url] = NEW_PLACE.exec(`${source.message}\n${String(message)}`) ?? [];
