@@ -20,6 +20,7 @@ const PROGRAMS = {
   custody: "plugins/custody/process.ts",
   "keys-rotate": "plugins/custody/keys-rotate.ts",
   doctor: "doctor/cli.ts",
+  "move-owner": "move-owner/cli.ts",
   operator: "plugins/reconciliation/operator-cli.ts",
   "audit-verify": "plugins/audit/verify-cli.ts",
   batcher: "infra/chain/batcher/deploy.ts",

@@ -58,7 +58,7 @@ export const ERRORS = {
   other_cell: define(
     421,
     "Account of another cell",
-    "Sign in at `url`: an owner's account is in one cell.",
+    "Use `url`: an owner's account, with its agents and keys, is in one cell.",
   ),
   session_required: define(401, "Sign in required", "Sign in with the owner's wallet."),
   invalid_signature: define(

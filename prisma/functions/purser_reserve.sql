@@ -12,8 +12,8 @@
 --
 -- p_request has the members that are read first; nullable members may be missing.
 -- outcome: reserved | blocked | allowed (dry run) | denied (dry run) | replay | running | key_reused | canceled | unauthorized
--- | clock_apart | held | busy (another payment has the channel) | balance_needed (the channel needs a deposit, and the wallet's
--- balance was not given) | not_found.
+-- | moved (code has the cell and response its address) | clock_apart | held | busy (another payment has the channel)
+-- | balance_needed (the channel needs a deposit, and the wallet's balance was not given) | not_found.
 CREATE FUNCTION purser_reserve(p_request JSONB) RETURNS TABLE (
   outcome TEXT, code TEXT, payment_id TEXT, valid_before BIGINT, decided_at TIMESTAMPTZ, snapshot JSONB,
   status_code INTEGER, response TEXT
@@ -83,6 +83,13 @@ BEGIN
   END IF;
   IF NOT FOUND THEN
     outcome := 'not_found';
+    RETURN NEXT;
+    RETURN;
+  END IF;
+  -- A move to another cell marks the owner and then waits for the lock of each agent: this is before it, or sees the mark.
+  SELECT o.moved_to, o.moved_url INTO code, response FROM owners o WHERE o.id = v_agent.owner_id AND o.moved_to IS NOT NULL;
+  IF FOUND THEN
+    outcome := 'moved';
     RETURN NEXT;
     RETURN;
   END IF;

@@ -26,6 +26,7 @@ BEGIN
     RETURN NEXT;
     RETURN;
   END IF;
+  PERFORM purser_assert_not_moved(v_owner_id);
   IF ask.key IS NOT NULL THEN
     SELECT * INTO v_key FROM idempotency_keys k
      WHERE k.subject_id = ask.subject_id AND k.route = ask.route AND k.key = ask.key;

@@ -31,6 +31,7 @@ type IdPrefix =
   | "flt"
   | "wto"
   | "tsk"
+  | "mov"
   | "req";
 
 const ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz";

@@ -12,6 +12,7 @@ import t, { type Test } from "tap";
 import { Agent, request } from "undici";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { cellOfPayer, readCells } from "../../server/core/cells.ts";
+import { API_KEY_PREFIX, createSecret } from "../../server/plugins/auth/secrets.ts";
 import { ensureServerBuild, prepare } from "../../server/local/bootstrap.mjs";
 import { freePort } from "../../server/local/free-port.ts";
 import { signedPayment, type Body } from "../facilitator/payments.ts";
@@ -30,6 +31,8 @@ const SECRET = "two-cells-of-one-service-and-a-test";
 const PAYEE = privateKeyToAccount(generatePrivateKey()).address;
 const IDS = ["c1", "c2"] as const;
 const ROUNDS = 40;
+/** Neither cell has it, so the cell that refuses it shows where the proxy sent it. */
+const MOVED_KEY = createSecret(API_KEY_PREFIX, "c1");
 
 interface CellWorld {
   id: (typeof IDS)[number];
@@ -95,8 +98,11 @@ function writeProxy(folder: string, front: number, ports: Record<string, number>
     .replace("maxconn 8000", "maxconn 200")
     .replace("bind :8443", `bind 127.0.0.1:${front}`)
     .replace("/run/secrets/certificate", join(folder, "certificate"))
+    .replace("/usr/local/etc/haproxy/moved.map", join(folder, "moved.map"))
     .replaceAll(/purser-(c\d):3000/g, (_whole, id: string) => `127.0.0.1:${ports[id]}`);
   writeFileSync(join(folder, "haproxy.cfg"), config);
+  const map = readFileSync(`${ROOT}ops/cells/moved.map`, "utf8");
+  writeFileSync(join(folder, "moved.map"), `${map}${MOVED_KEY.slice(0, -30)} c2\n`);
 }
 
 t.test("two cells behind the proxy", { skip }, async (t) => {
@@ -144,6 +150,18 @@ t.test("two cells behind the proxy", { skip }, async (t) => {
   const me = ({ agent }: CellWorld): Promise<Answer> =>
     call("/api/agents/me", { headers: agent.headers }).catch(() => ({ status: 0, body: {} }));
   for (const cell of [one, two]) await until(async () => (await me(cell)).status === 200, 60_000);
+
+  await t.test("a key in the list of moved ones goes to its new cell", async (t) => {
+    const ask = (key: string): Promise<Answer> =>
+      call("/api/agents/me", { headers: { authorization: `Bearer ${key}` } });
+    t.match(
+      (await ask(MOVED_KEY)).body,
+      { code: "wrong_cell", cell: "c1" },
+      "the second refuses it",
+    );
+    const other = createSecret(API_KEY_PREFIX, "c1");
+    t.match((await ask(other)).body, { code: "invalid_api_key" }, "the first has no such key");
+  });
 
   await t.test("what is between cells is not reached through the proxy", async (t) => {
     for (const path of ["/api/cells/settle", "/api/cells/owner"]) {

@@ -259,6 +259,22 @@ export const OWNER_STOPPED = "PU006";
 const OWNER_STATES = new Set([OWNER_STOPPED]);
 export const isOwnerStop = (error: unknown): boolean => isRaised(error, OWNER_STATES);
 
+/** `purser_assert_not_moved`: the owner moves, or has moved, to another cell. */
+export const OWNER_MOVED = "PU007";
+const MOVED_STATES = new Set([OWNER_MOVED]);
+const NEW_PLACE = /the owner is in the cell (\S+) at ([^\s`"]+)/;
+
+/** Where the owner is, if a statement was refused because it is no longer here. */
+export function movedTo(error: unknown): { cell: string; url: string } | undefined {
+  if (!isRaised(error, MOVED_STATES)) return undefined;
+  for (const { error: source } of sources(error)) {
+    const { message } = (source.cause ?? {}) as { message?: unknown };
+    const [, cell, url] = NEW_PLACE.exec(`${source.message}\n${String(message)}`) ?? [];
+    if (cell !== undefined && url !== undefined) return { cell, url };
+  }
+  throw new Error("an owner moved, and the error does not say where", { cause: error });
+}
+
 /** Postgres: a lock could not be acquired within `lock_timeout`. */
 export const LOCK_TIMEOUT = "55P03";
 /** Postgres: a statement took longer than `statement_timeout`. */

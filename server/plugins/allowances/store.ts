@@ -58,6 +58,7 @@ export async function archivedWithAllowance(
          SELECT DISTINCT ON (o.chain_id, o.to_address) o.* FROM settlements o WHERE o.agent_id = a.id AND o.kind = 'allowance'
           ORDER BY o.chain_id, o.to_address, o.created_at DESC) AS s
       WHERE a.status = 'archived' AND a.archived_at > now() - interval '30 days'
+        AND EXISTS (SELECT FROM owners w WHERE w.id = a.owner_id AND w.moved_to IS NULL)
         AND NOT (s.status = 'settled' AND s.value = 0)
       ORDER BY a.archived_at DESC`,
   );

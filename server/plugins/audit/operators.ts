@@ -1,6 +1,7 @@
 /** The audit of operators' actions: who, from where, and what. One hash chain, like the owners' audits. */
 import { hostname, userInfo } from "node:os";
 import { newId } from "../../core/ids.ts";
+import type { Sql } from "../../infra/db/pool.ts";
 import { jsonOf, type Db } from "../../infra/db/prisma.ts";
 import { hex, NO_HASH } from "./store.ts";
 import type { ChainHead, ChainRow } from "./verify.ts";
@@ -12,7 +13,12 @@ export type OperatorAct =
   | "keys.rotation_began"
   | "keys.rotation_ended"
   | "ledger.difference_healed"
-  | "ledger.read_again";
+  | "ledger.read_again"
+  /** An owner moves to another cell; each is recorded in both cells, or in the one that can change it. */
+  | "owner.move_began"
+  | "owner.move_copied"
+  | "owner.move_canceled"
+  | "owner.move_ended";
 
 export interface OperatorEntry {
   seq: number;
@@ -32,14 +38,36 @@ export interface Operator {
 /** In the caller's transaction, so that neither the action nor its entry exists without the other. */
 export async function actAsOperator(
   db: Db,
-  { operator, wallet }: Operator,
+  by: Operator,
   action: OperatorAct,
   what: Record<string, unknown>,
 ): Promise<void> {
-  const who = jsonOf({ user: systemUser(), host: hostname(), operator: operator ?? null, wallet });
   // SQL: the function hashes the entry under the lock of the chain's head.
-  await db.$queryRaw`SELECT purser_operator_act(${newId("opr")}, ${who}::jsonb, ${action}, ${jsonOf(what)}::jsonb)`;
+  await db.$queryRaw`SELECT purser_operator_act(${newId("opr")}, ${jsonOf(whoOf(by))}::jsonb, ${action}, ${jsonOf(what)}::jsonb)`;
 }
+
+/** The same where the transaction is not Prisma's. */
+export async function actAsOperatorIn(
+  sql: Sql,
+  by: Operator,
+  action: OperatorAct,
+  what: Record<string, unknown>,
+): Promise<void> {
+  // SQL: as above.
+  await sql.query("SELECT purser_operator_act($1, $2::jsonb, $3, $4::jsonb)", [
+    newId("opr"),
+    JSON.stringify(whoOf(by)),
+    action,
+    JSON.stringify(what),
+  ]);
+}
+
+const whoOf = ({ operator, wallet }: Operator) => ({
+  user: systemUser(),
+  host: hostname(),
+  operator: operator ?? null,
+  wallet,
+});
 
 /** Prevents other entries until this transaction ends. */
 export async function lockOperators(tx: Db): Promise<void> {

@@ -71,6 +71,8 @@ export type AuditAction =
   | "team.entered"
   | "owner.moved"
   | "owner.received"
+  /** Written where it arrives, when an operator moved it from another cell. */
+  | "owner.changed_cell"
   | "resume.signed"
   | "owner.stopped"
   | "owner.resumed"

@@ -57,6 +57,9 @@ export interface KeyHolder {
   /** Its owner never pays some payee or site. */
   hasDenied: boolean;
   expiresAt: Date | null;
+  /** The cell to which its owner moves or moved, and that cell's pages. */
+  movedTo: string | null;
+  movedUrl: string | null;
 }
 
 export interface ApiKeyRow extends Place {
@@ -78,12 +81,12 @@ const HOLDER = `k.id AS "apiKeyId", k.revoked_at IS NOT NULL AS revoked,
                 a.id, a.owner_id AS "ownerId", a.name, a.wallet_address AS "walletAddress",
                 a.network, a.status, a.fetch_scope AS fetch, a.channel_held > 0 AS "usesChannels",
                 EXISTS (SELECT FROM denied_payees d WHERE d.owner_id = a.owner_id) AS "hasDenied",
-                a.expires_at AS "expiresAt"`;
+                a.expires_at AS "expiresAt", o.moved_to AS "movedTo", o.moved_url AS "movedUrl"`;
 /** The query of every agent request: by the unique index of the hash, prepared once per connection. */
 const BY_KEY = {
   name: "api-key-holders",
   text: `SELECT k.key_hash AS "hash", coalesce(k.expires_at <= now(), false) AS "keyExpired", ${HOLDER}
-           FROM api_keys k JOIN agents a ON a.id = k.agent_id
+           FROM api_keys k JOIN agents a ON a.id = k.agent_id JOIN owners o ON o.id = a.owner_id
           WHERE k.key_hash = ANY($1::bytea[])`,
 };
 /** The same for an access token, which belongs to a key and expires before it. */
@@ -91,6 +94,7 @@ const BY_TOKEN = {
   name: "access-token-holders",
   text: `SELECT t.hash, t.expires_at <= now() OR coalesce(k.expires_at <= now(), false) AS "keyExpired", ${HOLDER}
            FROM oauth_tokens t JOIN api_keys k ON k.id = t.key_id JOIN agents a ON a.id = k.agent_id
+           JOIN owners o ON o.id = a.owner_id
           WHERE t.hash = ANY($1::bytea[]) AND t.kind = 'access'`,
 };
 

@@ -15,6 +15,7 @@ import {
 } from "./secrets.ts";
 import cookie from "@fastify/cookie";
 import { OAUTH_SCOPE } from "../http/document.ts";
+import { assertHere } from "./moved.ts";
 import { sessionCookieName } from "../http/index.ts";
 import { noRoute } from "../http/not-found.ts";
 import type { Address } from "viem";
@@ -41,7 +42,10 @@ export default fp(
 );
 
 /** The agent of the request's key. Paused and expired agents may still read. */
-type RequestAgent = Omit<KeyHolder, "revoked" | "keyExpired" | "isUseStale">;
+type RequestAgent = Omit<
+  KeyHolder,
+  "revoked" | "keyExpired" | "isUseStale" | "movedTo" | "movedUrl"
+>;
 
 declare module "fastify" {
   interface FastifyContextConfig {
@@ -104,9 +108,10 @@ const agent = fp(
         assertOurCell(app.config.cells?.self, cellIn(API_KEY_PREFIX, shown));
         throw refuse("invalid_api_key", UNKNOWN_KEY);
       }
-      const { revoked, keyExpired, isUseStale, ...agent } = holder;
+      const { revoked, keyExpired, isUseStale, movedTo, movedUrl, ...agent } = holder;
       if (revoked) throw refuse("api_key_revoked");
       if (keyExpired) throw refuse("api_key_expired");
+      assertHere({ movedTo, movedUrl });
       if (isUseStale) {
         // In the background: recording the last use must neither delay nor fail the request.
         noteKeyUse(app.pool, agent.apiKeyId).catch((error: unknown) =>
@@ -241,7 +246,8 @@ const owner = fp(
     // All others get the answer of a route that does not exist.
     app.authenticators.set("operator", async (request) => {
       const session = await authenticate(request).catch((error: unknown) => {
-        const isNobody = error instanceof ApiError && error.code === "session_required";
+        const isNobody =
+          error instanceof ApiError && /^(session_required|other_cell)$/.test(error.code);
         throw isNobody ? noRoute(request) : error;
       });
       if (!isOperator(app.config.operators, request.owner)) throw noRoute(request);
@@ -259,6 +265,7 @@ const owner = fp(
       });
       // The cookie stays: by now the browser may have that of another session, which this answer would delete.
       if (!session) throw new ApiError("session_required", CHALLENGE);
+      assertHere(session);
       request.caller = { kind: "session", id: session.sessionId };
       request.owner = {
         id: session.ownerId,

@@ -6,6 +6,7 @@ import { accountName, isClosed } from "../../core/merchant-settings.ts";
 import { ApiError } from "../../errors.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import type { Sql } from "../../infra/db/pool.ts";
+import { assertHere, type Whereabouts } from "./moved.ts";
 import {
   assertOurCell,
   cellIn,
@@ -17,7 +18,7 @@ import {
 
 export const createMerchantKey = (cell?: string) => createKey(MERCHANT_KEY_PREFIX, cell);
 
-interface MerchantKeyHolder {
+interface MerchantKeyHolder extends Whereabouts {
   keyId: string;
   ownerId: string;
   address: Address;
@@ -37,7 +38,8 @@ function merchantKeyHolders(sql: Sql): (hash: Buffer) => Promise<MerchantKeyHold
         name: "merchant-key-holders",
         text: `SELECT k.key_hash AS hash, k.id AS "keyId", k.owner_id AS "ownerId", o.address,
                       o.chain_id AS "chainId", k.revoked_at IS NOT NULL AS revoked,
-                      coalesce(k.last_used_at < now() - interval '1 minute', true) AS "isUseStale"
+                      coalesce(k.last_used_at < now() - interval '1 minute', true) AS "isUseStale",
+                      o.moved_to AS "movedTo", o.moved_url AS "movedUrl"
                  FROM merchant_keys k JOIN owners o ON o.id = k.owner_id
                 WHERE k.key_hash = ANY($1::bytea[])`,
         values: [hashes],
@@ -121,6 +123,7 @@ export function proveFacilitatorKeys(app: FastifyInstance): void {
       throw new ApiError("invalid_api_key", FACILITATOR_CHALLENGE);
     }
     if (holder.revoked) throw new ApiError("api_key_revoked", FACILITATOR_CHALLENGE);
+    assertHere(holder);
     const { keyId, ownerId } = holder;
     const isAdmitted = app.isAdmittedMerchant(holder);
     if (isClosedHere && !isAdmitted) throw new ApiError("merchant_not_admitted");

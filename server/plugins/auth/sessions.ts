@@ -38,6 +38,9 @@ export interface SessionHolder {
   createdAt: Date;
   expiresAt: Date;
   isSeenStale: boolean;
+  /** The cell to which the account moves or moved, and that cell's pages. */
+  movedTo: string | null;
+  movedUrl: string | null;
 }
 
 interface SessionRow extends Place {
@@ -92,12 +95,13 @@ export async function insertSession(
 export async function findSession(sql: Sql, tokenHash: Buffer): Promise<SessionHolder | undefined> {
   // SQL: part of every owner request; prepared once per connection, with its owner in one round trip.
   const { rows } = await sql.query<SessionHolder>({
-    name: "session-holder-2",
+    name: "session-holder-3",
     text: `SELECT s.id AS "sessionId", a.id AS "ownerId", a.address, a.chain_id::float8 AS "chainId",
                   o.id AS "memberOwnerId", o.address AS "memberAddress", o.chain_id::float8 AS "memberChainId", m.role,
                   s.second_address AS "secondAddress", s.second_chain_id::float8 AS "secondChainId",
                   s.passkey_id AS "passkeyId", s.created_at AS "createdAt",
-                  s.expires_at AS "expiresAt", s.last_seen_at < now() - interval '1 minute' AS "isSeenStale"
+                  s.expires_at AS "expiresAt", s.last_seen_at < now() - interval '1 minute' AS "isSeenStale",
+                  a.moved_to AS "movedTo", a.moved_url AS "movedUrl"
              FROM sessions s JOIN owners o ON o.id = s.owner_id
              JOIN owners a ON a.id = coalesce(s.team_id, s.owner_id)
              LEFT JOIN team_members m ON m.team_id = s.team_id AND m.address = o.address AND m.chain_id = o.chain_id

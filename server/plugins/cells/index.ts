@@ -262,7 +262,8 @@ const routes: FastifyPluginAsyncTypebox<{ self: string }> = async (app, { self }
     async ({ forward, body }) => {
       assertForwarded(forward, body);
       const address = body.address.toLowerCase();
-      return { isHere: (await app.prisma.owner.count({ where: { address } })) > 0 };
+      // One that moved away is in the other cell, whose row says so.
+      return { isHere: (await app.prisma.owner.count({ where: { address, movedAt: null } })) > 0 };
     },
   );
 };

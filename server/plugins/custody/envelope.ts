@@ -309,6 +309,31 @@ export async function rewrapWallet(
   return { kid, wrappedDataKey: wrapped, ciphertext: sealed.ciphertext };
 }
 
+/**
+ * Wraps the data key of a wallet under the active master key of another deployment, for the same seal. Returns after the
+ * key was opened there, and belongs to the wallet's address.
+ */
+export async function handOver(
+  rings: { from: KeyRing; to: KeyRing },
+  wallet: WalletName,
+  sealed: SealedWallet,
+  addressOf: (privateKey: Uint8Array) => string,
+): Promise<SealedWallet> {
+  const bound = boundTo(wallet);
+  const dataKey = await rings.from.unwrap(wrappedOf(sealed), bound);
+  const handed = { kid: "", wrappedDataKey: new Uint8Array(), ciphertext: sealed.ciphertext };
+  try {
+    const { kid, wrapped } = await rings.to.wrap(dataKey, bound);
+    Object.assign(handed, { kid, wrappedDataKey: wrapped });
+  } finally {
+    dataKey.fill(0);
+  }
+  const address = await withPrivateKey(rings.to, wallet, handed, addressOf);
+  if (address.toLowerCase() !== wallet.address)
+    throw new NotSignedFor(`the key of agent ${wallet.agentId} is not the key of its wallet`);
+  return handed;
+}
+
 const wrappedOf = ({ kid, wrappedDataKey }: SealedWallet) => ({ kid, wrapped: wrappedDataKey });
 
 function openKey(dataKey: Uint8Array, sealed: SealedWallet, wallet: WalletName): Uint8Array {

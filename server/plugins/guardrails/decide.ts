@@ -1,5 +1,6 @@
 /** Decides and reserves (docs/decisions/0003): one call, one round trip, and every refusal is recorded. */
 import { ApiError, type ErrorCode } from "../../errors.ts";
+import { otherCell } from "../http/errors.ts";
 import type { ReservationRow } from "./store.ts";
 import { newId } from "../../core/ids.ts";
 import { denialError, evaluate, policyOf } from "./explain.ts";
@@ -64,6 +65,8 @@ export class Guardrails {
         const error = unauthorized(row);
         return { kind: "denied", error, code: error.code, paymentId: null, liftable: false };
       }
+      case "moved":
+        throw movedAway(row);
       case "clock_apart":
         throw clocksApart(this.#deps.log, request);
       case "held":
@@ -77,6 +80,7 @@ export class Guardrails {
   async evaluate(request: ReserveRequest): Promise<Verdict> {
     const row = await this.#deps.reserve({ ...request, paymentId: newId("pay"), dryRun: true });
     if (row.outcome === "unauthorized") throw unauthorized(row);
+    if (row.outcome === "moved") throw movedAway(row);
     if (row.snapshot === null) throw new ApiError("not_found");
     const { snapshot } = row;
     const evaluation = explained(row, snapshot);
@@ -159,6 +163,10 @@ function withTime(verdict: RuleVerdict, releases: readonly Release[]): RuleVerdi
 /** The API key was revoked or expired between authentication and the decision. */
 const unauthorized = ({ code }: ReservationRow): ApiError =>
   new ApiError(code as ErrorCode, { headers: { "www-authenticate": "Bearer" } });
+
+/** The owner began to move to another cell between authentication and the decision. */
+const movedAway = ({ code, response }: ReservationRow): ApiError =>
+  otherCell({ cell: code ?? "", url: response ?? "" });
 
 /**
  * The clock of the database or the chain has jumped: an authorization signed now could be valid for hours, or

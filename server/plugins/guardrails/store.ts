@@ -26,6 +26,7 @@ type ReservationOutcome =
   | "key_reused"
   | "canceled"
   | "unauthorized"
+  | "moved"
   | "clock_apart"
   | "held"
   | "busy"

@@ -1,7 +1,7 @@
 import fp from "fastify-plugin";
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
 import { stringifyExact } from "../../core/exact-json.ts";
-import { isDatabaseUnavailable, isOwnerStop, isTextRefused } from "../../infra/db/pool.ts";
+import { isDatabaseUnavailable, isOwnerStop, isTextRefused, movedTo } from "../../infra/db/pool.ts";
 import { ApiError, ERRORS, type ErrorCode } from "../../errors.ts";
 
 /** The error handler: every thrown error becomes problem+json with a code from the registry. */
@@ -53,10 +53,23 @@ const FASTIFY_CODES: Record<string, ErrorCode> = {
 /** An outage of seconds, such as a failover, is the usual one. */
 const RETRY_SOON = { "retry-after": "2" };
 
+/** For an owner, its agents and its keys, from the moment when it begins to move to another cell. */
+export const otherCell = (
+  { cell, url }: { cell: string; url: string },
+  cause?: unknown,
+): ApiError =>
+  new ApiError("other_cell", {
+    detail: `This account moved to the cell ${cell}. Nothing was done here: use ${url}.`,
+    extra: { cell, url },
+    ...(cause !== undefined && { cause }),
+  });
+
 export function toApiError(error: FastifyError | ApiError): ApiError {
   if (error instanceof ApiError) return error;
   if (error.validation) return validationError(error);
   if (isOwnerStop(error)) return new ApiError("owner_stopped", { cause: error });
+  const place = movedTo(error);
+  if (place) return otherCell(place, error);
   const code = FASTIFY_CODES[error.code];
   if (code) return new ApiError(code, { cause: error });
   // secure-json-parse refuses __proto__ with a plain SyntaxError of status 400.

@@ -65,14 +65,16 @@ const OF_CREDENTIAL: Record<Credential, readonly ErrorCode[]> = {
     "api_key_revoked",
     "api_key_expired",
     "wrong_cell",
+    "other_cell",
   ],
-  owner: ["session_required"],
+  owner: ["session_required", "other_cell"],
   facilitator: [
     "missing_api_key",
     "invalid_api_key",
     "api_key_revoked",
     "merchant_not_admitted",
     "wrong_cell",
+    "other_cell",
   ],
   cell: ["not_found"],
   // For everybody else the route does not exist.

@@ -217,7 +217,8 @@ export class Webhooks {
 }
 
 /** A secret that was encrypted for one webhook cannot be decrypted for another. */
-const purposeOf = (id: string): string => `webhook:${id}`;
+/** The purpose under which the secrets of a webhook are sealed. */
+export const purposeOf = (id: string): string => `webhook:${id}`;
 
 function assertActive(webhook: WebhookRow): WebhookRow {
   if (webhook.status !== "active") throw new ApiError("webhook_not_active");

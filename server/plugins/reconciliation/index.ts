@@ -302,15 +302,16 @@ export default fp(
       return { reader, hold, key, pollMs, rest };
     }
 
-    /** Wallets never change, so only new ones are read. */
+    /** Wallets never change, so only those that came or went are read. */
     function knownWallets() {
       const known = new Map<Address, string>();
       let since: Date | undefined;
       return {
         count: () => known.size,
         async read(): Promise<ReadonlyMap<Address, string>> {
-          const { wallets, now } = await store.walletsSince(app.prisma, since);
+          const { wallets, gone, now } = await store.walletsSince(app.prisma, since);
           for (const [wallet, agentId] of wallets) known.set(wallet, agentId);
+          for (const wallet of gone) known.delete(wallet);
           since = now;
           return known;
         },

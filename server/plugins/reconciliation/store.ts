@@ -171,17 +171,29 @@ export async function readKnownBalances(
 /** For rows whose transaction committed late. */
 const MARGIN_SECONDS = 600;
 
-/** Wallets created since then, with a margin, and their agents. */
+/**
+ * Wallets that were created since then or came from another cell, with a margin, and their agents; and wallets that
+ * went to another cell.
+ */
 export async function walletsSince(
   db: Db,
   since: Date | undefined,
-): Promise<{ wallets: [Address, string][]; now: Date }> {
+): Promise<{ wallets: [Address, string][]; gone: Address[]; now: Date }> {
   const now = await databaseNow(db);
-  const agents = await db.agent.findMany({
-    where: since === undefined ? {} : { createdAt: { gt: secondsAfter(since, -MARGIN_SECONDS) } },
-    select: { id: true, walletAddress: true },
-  });
-  return { wallets: agents.map(({ id, walletAddress }) => [walletAddress as Address, id]), now };
+  const after = since && secondsAfter(since, -MARGIN_SECONDS);
+  const select = { id: true, walletAddress: true } as const;
+  const isNew = after && {
+    OR: [{ createdAt: { gt: after } }, { owner: { arrivedAt: { gt: after } } }],
+  };
+  const agents = await db.agent.findMany({ where: { owner: { movedAt: null }, ...isNew }, select });
+  const moved = after
+    ? await db.agent.findMany({ where: { owner: { movedAt: { gt: after } } }, select })
+    : [];
+  return {
+    wallets: agents.map(({ id, walletAddress }) => [walletAddress as Address, id]),
+    gone: moved.map(({ walletAddress }) => walletAddress as Address),
+    now,
+  };
 }
 
 /** True if the difference is new. Nonces of a lane whose difference is open are added to it. */
