@@ -32,7 +32,7 @@ interface Backend {
 export class Backends {
   readonly #url: string;
   readonly #free = new Map<string, Backend[]>();
-  /** Looks for locks, and cancels statements. */
+  /** Looks for locks and at rows, puts rows back, and cancels statements. */
   readonly monitor: Client;
   /** Results that are always the same: a connection asks for them when it opens, and to show that it lives. */
   readonly constants = new Map<string, unknown>();
@@ -43,8 +43,11 @@ export class Backends {
   }
 
   static async open(url: string): Promise<Backends> {
-    const monitor = new Client({ connectionString: url });
+    const monitor = new Client({ connectionString: url, options: PLANNED_ONCE });
     await monitor.connect();
+    const query = monitor.query.bind(monitor) as (config: object) => Promise<unknown>;
+    monitor.query = ((text: string, values?: unknown[]) =>
+      query({ name: nameOf({ text }), text, values })) as never;
     return new Backends(url, monitor);
   }
 
@@ -151,9 +154,10 @@ const READS_CLOCK = "SELECT clock_timestamp() AS now";
 
 /** Real time after which a statement without a result may be waiting for a lock. */
 const LOOK_FOR_LOCKS_MS = 3;
+/** The plan of a statement depends on no earlier world. */
+const PLANNED_ONCE = "-c plan_cache_mode=force_generic_plan";
 const SETTINGS = [
-  // The plan of a statement depends on no earlier world.
-  "-c plan_cache_mode=force_generic_plan",
+  PLANNED_ONCE,
   // Postgres' own timeouts count real time: here they end in virtual time.
   "-c statement_timeout=0",
   "-c lock_timeout=0",

@@ -42,9 +42,10 @@ export async function keepRows(url: string, agents: readonly KnownAgent[]): Prom
     for (const { name, last, called } of sequences)
       steps.push(`PERFORM setval('${name}', ${last}, ${called})`);
     steps.push("PERFORM setval('sim.ids', 1000)");
+    // Not LOCAL: each change of this setting makes a connection plan all its statements again.
     await client.query(
       `CREATE FUNCTION sim.reset() RETURNS void LANGUAGE plpgsql AS $reset$ BEGIN
-         SET LOCAL session_replication_role = replica; ${steps.join("; ")}; END $reset$`,
+         SET session_replication_role = replica; ${steps.join("; ")}; END $reset$`,
     );
     await client.query("CREATE TABLE sim.agents (agents jsonb)");
     const json = agents.map((agent) => ({ ...agent, dailyLimit: String(agent.dailyLimit) }));
