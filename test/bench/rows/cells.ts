@@ -5,7 +5,7 @@ import { cellOfPayer, readCells } from "../../../server/core/cells.ts";
 import { migrate } from "../../../server/infra/db/migrate.ts";
 import { freePort } from "../../../server/local/free-port.ts";
 import { testDatabase } from "../../helpers/postgres.ts";
-import type { BenchContext, BenchRow, World } from "../context.ts";
+import type { BenchContext, BenchRow } from "../context.ts";
 import { cpuMsOf, databaseCpuMs, familyOf } from "../cpu.ts";
 import { load, settleOutcome, verifyOutcome } from "../load.ts";
 import { alone, figure } from "../rounds.ts";
