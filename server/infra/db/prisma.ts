@@ -67,7 +67,7 @@ export const decimalOf = (atomic: bigint): string => atomic.toString();
 const MICROS_PER_MS = 1000n;
 
 /** Combined with the list's own condition. */
-interface KeysetWhere {
+export interface KeysetWhere {
   createdAt?: { gte?: Date; lt: Date };
 }
 
