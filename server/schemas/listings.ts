@@ -41,6 +41,12 @@ const Catalogue = Type.Object({
   }),
 });
 
+const OfCell = Type.Object({
+  cell: Type.String({
+    description: "Listed in this other cell of the service. The texts come from the 402 response",
+  }),
+});
+
 export const Listing = Type.Object({
   id: Id,
   mine: Type.Boolean({ description: "Created by the signed-in owner" }),
@@ -56,6 +62,7 @@ export const Listing = Type.Object({
         "Found in the host's own `/.well-known/x402`; the texts come from the 402 response",
     }),
     Catalogue,
+    OfCell,
   ]),
   url: Type.String(),
   host: Type.String(),
@@ -173,6 +180,9 @@ export const DiscoveryQuery = Type.Object({
   scheme: Type.Optional(Type.String({ maxLength: 40 })),
   network: Type.Optional(Type.String({ maxLength: 64 })),
   extensions: Type.Optional(Type.String({ maxLength: 200 })),
+  own: Type.Optional(
+    Type.Literal("true", { description: "Without built-in listings and what catalogues named" }),
+  ),
   limit: Type.Optional(Type.String({ pattern: "^([1-9][0-9]{0,2}|1000)$" })),
   offset: Type.Optional(Type.String({ pattern: "^(0|[1-9][0-9]{0,8})$" })),
 });
@@ -206,7 +216,7 @@ export const DiscoveryItem = Type.Object({
     method: ListingMethod,
     status: ListingStatus,
     uses: Type.Integer(),
-    source: Type.Optional(Catalogue),
+    source: Type.Optional(Type.Union([Catalogue, OfCell])),
   }),
 });
 export type DiscoveryItemWire = Static<typeof DiscoveryItem>;

@@ -8,6 +8,7 @@ import { newId } from "../../server/core/ids.ts";
 import type { TestApp } from "../helpers/app.ts";
 import { createAgent, freshNonce, signIn, siweMessage, verify } from "../helpers/owner.ts";
 import { approvePermit2 } from "../helpers/permit2.ts";
+import { marketplaceCases } from "./cells-marketplace.ts";
 import { merchantCases } from "./cells-of-merchants.ts";
 import { post, signedPayment, type Body } from "./payments.ts";
 import { permit2Payment } from "./permit2-payments.ts";
@@ -217,6 +218,8 @@ t.test("two cells", async (t) => {
     t.match(await post(one, "settle", body), { success: true });
     t.equal(await paid(), before + 1_000n);
   });
+
+  await t.test("a marketplace of both cells", (t) => marketplaceCases(t, all));
 
   await t.test("a merchant and its payments in both cells", (t) => merchantCases(t, all));
 });

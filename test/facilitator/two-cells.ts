@@ -12,8 +12,8 @@ export interface TwoCells {
   /** Tests change it. */
   cells: Cell[];
   payerOf: (id: string) => Promise<PrivateKeyAccount>;
-  /** While it runs, the second cell cannot be reached. */
-  whileDown: (act: () => Promise<void>) => Promise<void>;
+  /** While it runs, this one of the cells (the second one) cannot be reached. */
+  whileDown: (act: () => Promise<void>, place?: number) => Promise<void>;
 }
 
 export async function twoCells(t: Test): Promise<TwoCells> {
@@ -43,13 +43,13 @@ export async function twoCells(t: Test): Promise<TwoCells> {
       return payer;
     }
   };
-  const whileDown = async (act: () => Promise<void>): Promise<void> => {
-    const second = cells[1] as Cell;
-    cells.splice(1, 1, { ...second, url: "http://127.0.0.1:9" });
+  const whileDown = async (act: () => Promise<void>, place = 1): Promise<void> => {
+    const down = cells[place] as Cell;
+    cells.splice(place, 1, { ...down, url: "http://127.0.0.1:9" });
     try {
       await act();
     } finally {
-      cells.splice(1, 1, second);
+      cells.splice(place, 1, down);
     }
   };
   return { worlds, cells, payerOf, whileDown };

@@ -224,6 +224,26 @@ export class Cells {
     return found;
   }
 
+  /** What everybody may read there. Undefined if it does not answer. */
+  async readPublic(
+    id: string,
+    path: string,
+    timeoutMs: number,
+  ): Promise<{ status: number; body: Buffer } | undefined> {
+    const cell = this.others.find((other) => other.id === id);
+    if (!cell) return undefined;
+    try {
+      const { statusCode, body } = await request(`${cell.url}${path}`, {
+        dispatcher: this.#agent,
+        signal: AbortSignal.timeout(timeoutMs),
+      });
+      return { status: statusCode, body: Buffer.from(await body.arrayBuffer()) };
+    } catch (error) {
+      this.#deps.log.warn({ err: error, cell: id, path }, "a cell did not answer");
+      return undefined;
+    }
+  }
+
   readForward(header: unknown, path: string) {
     const { secret, self } = this.#deps;
     const nowSeconds = Math.floor(Date.now() / 1000);

@@ -57,6 +57,8 @@ export function ListingTerms({ listing }: { listing: Listing }): ReactNode {
 
 /** Nobody here signed for it, which a buyer should see before its texts. */
 function FoundIn({ listing: { source } }: { listing: Listing }): ReactNode {
+  if (typeof source === "object" && "cell" in source)
+    return <Note>Listed in the cell {source.cell} of this service.</Note>;
   if (typeof source === "object")
     return (
       <Note color="yellow">
