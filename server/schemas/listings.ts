@@ -41,12 +41,6 @@ const Catalogue = Type.Object({
   }),
 });
 
-const OfCell = Type.Object({
-  cell: Type.String({
-    description: "Listed in this other cell of the service. The texts come from the 402 response",
-  }),
-});
-
 export const Listing = Type.Object({
   id: Id,
   mine: Type.Boolean({ description: "Created by the signed-in owner" }),
@@ -61,9 +55,13 @@ export const Listing = Type.Object({
       description:
         "Found in the host's own `/.well-known/x402`; the texts come from the 402 response",
     }),
+    Type.Literal("cell", {
+      description:
+        "Listed in another cell of this service, which `cell` names; the texts come from the 402 response",
+    }),
     Catalogue,
-    OfCell,
   ]),
+  cell: Type.Optional(Type.String()),
   url: Type.String(),
   host: Type.String(),
   method: ListingMethod,
@@ -216,7 +214,8 @@ export const DiscoveryItem = Type.Object({
     method: ListingMethod,
     status: ListingStatus,
     uses: Type.Integer(),
-    source: Type.Optional(Type.Union([Catalogue, OfCell])),
+    source: Type.Optional(Catalogue),
+    cell: Type.Optional(Type.String({ description: "The cell of this service that lists it" })),
   }),
 });
 export type DiscoveryItemWire = Static<typeof DiscoveryItem>;

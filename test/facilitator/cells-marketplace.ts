@@ -31,7 +31,8 @@ export async function marketplaceCases(t: Test, { worlds, payerOf, whileDown }: 
     const answer = await app.inject("/api/listings?limit=100");
     return answer.json<{ items: ListingWire[] }>().items.filter(({ host }) => host === shop.host);
   };
-  const sourcesIn = async (world: TestApp) => (await listedIn(world)).map(({ source }) => source);
+  const sourcesIn = async (world: TestApp) =>
+    (await listedIn(world)).map(({ source, cell }) => ({ source, cell }));
   const id = await list(`${shop.origin}/weather`);
   const discoverAll = async () => {
     for (let round = 0; round < 2; round += 1) for (const world of worlds) await discover(world);
@@ -39,8 +40,12 @@ export async function marketplaceCases(t: Test, { worlds, payerOf, whileDown }: 
 
   await t.test("a listing is found in the other cell once, marked with its cell", async (t) => {
     await discoverAll();
-    t.same(await sourcesIn(two), [{ cell: "c1" }]);
-    t.same(await sourcesIn(one), ["owner"], "it does not come back to its own cell");
+    t.same(await sourcesIn(two), [{ source: "cell", cell: "c1" }]);
+    t.same(
+      await sourcesIn(one),
+      [{ source: "owner", cell: undefined }],
+      "it does not come back to its own cell",
+    );
   });
 
   await t.test("an agent of the other cell buys it under its pinned terms", async (t) => {

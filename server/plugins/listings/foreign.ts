@@ -29,8 +29,13 @@ export function sourceOf<S extends string>({
 }) {
   if (foundIn === null) return source;
   if (foundIn === WELL_KNOWN_SOURCE) return WELL_KNOWN_SOURCE;
-  const cell = cellOfCatalogue(foundIn);
-  return cell === undefined ? { catalogue: foundIn } : { cell };
+  return cellOfCatalogue(foundIn) === undefined ? { catalogue: foundIn } : "cell";
+}
+
+/** The other cell that lists it, as a member of what is shown. */
+export function cellIn({ foundIn }: { foundIn: string | null }): { cell?: string } {
+  const cell = foundIn === null ? undefined : cellOfCatalogue(foundIn);
+  return cell === undefined ? {} : { cell };
 }
 
 /**

@@ -52,9 +52,7 @@ export function ListingCard({ listing }: { listing: Listing }): ReactNode {
           <Badge mod="plain">{listing.thirdParty.category}</Badge>
         )}
         <ListingStatus listing={listing} />
-        {typeof listing.source === "object" && "catalogue" in listing.source && (
-          <Badge color="yellow">From a catalogue</Badge>
-        )}
+        {typeof listing.source === "object" && <Badge color="yellow">From a catalogue</Badge>}
         {listing.similarTo !== null && (
           <Badge mod="plain" color="yellow">
             Similar to another
