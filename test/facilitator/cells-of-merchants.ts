@@ -83,6 +83,16 @@ export async function merchantCases(t: Test, { worlds, payerOf, whileDown }: Two
     t.same(lines.map((line) => line.split(",")[1]).toSorted(), paid.toSorted());
   });
 
+  await t.test("a refusal by another cell is counted for the merchant", async (t) => {
+    const payer = await payerOf("c2");
+    const body = await signedPayment({ chain, payer, payTo, amount: "9000000" });
+    t.match(await post(one.app, "verify", body), { isValid: false });
+    await one.app.keepRefusals();
+    await two.app.keepRefusals();
+    const { refusals } = await read<{ refusals: { reason: string; count: number }[] }>("");
+    t.match(refusals, [{ reason: "invalid_exact_evm_insufficient_balance", count: 1 }]);
+  });
+
   await t.test("somebody else's rows are nobody's, in any cell", async (t) => {
     const other = await signIn(one, await payerOf("c1"));
     t.same((await read<Listed>("/settlements", other)).items, []);
