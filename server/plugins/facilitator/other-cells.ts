@@ -118,8 +118,8 @@ export class OtherCells {
   /** Of a payment that is not here. Asked within a limit by the caller's address: most unknown ids are nowhere. */
   async payment(id: string, ip: string): Promise<SettlementState | undefined> {
     if (!PAYMENT_ID.test(id)) return undefined;
-    const { cells, countFor } = this.#deps;
-    await countFor("cells", addressBucket(ip));
+    const { cells } = this.#deps;
+    await this.#deps.countFor("cells", addressBucket(ip));
     const { answers, missing } = await cells.askOthers<PaymentFound>(PAYMENT, { id });
     const found = answers.find(({ answer }) => answer.payment !== null)?.answer.payment;
     if (found) return found;
