@@ -1,4 +1,5 @@
--- Notifies a merchant of the outcome of a refund that its wallet signed, in the transaction of that outcome.
+-- Notifies a merchant of the outcome of a refund that its wallet signed, in the transaction of that outcome. A merchant of
+-- another cell has no account here.
 CREATE FUNCTION purser_notify_refund() RETURNS TRIGGER LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM purser_notify(r.owner_id, CASE NEW.status WHEN 'settled' THEN 'refund.settled' ELSE 'refund.failed' END,
@@ -8,7 +9,8 @@ BEGIN
         'txHash', NEW.tx_hash, 'errorReason', NEW.error_reason,
         'corrected', CASE WHEN NEW.corrected_at IS NOT NULL THEN TRUE END)))
      FROM refunds r
-    WHERE r.from_address = NEW.from_address AND r.chain_id = NEW.chain_id AND r.asset = NEW.asset AND r.nonce = NEW.nonce;
+    WHERE r.from_address = NEW.from_address AND r.chain_id = NEW.chain_id AND r.asset = NEW.asset AND r.nonce = NEW.nonce
+      AND r.owner_id IS NOT NULL;
   RETURN NULL;
 END;
 $$;

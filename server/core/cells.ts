@@ -72,6 +72,18 @@ export function hasSeveralCells(cells: readonly Cell[], payer: string): boolean 
   return found.size > 1;
 }
 
+/** Whether this payer's signatures belong to this cell, whenever they end from this second on. */
+export function isPayerOf(
+  cells: readonly Cell[],
+  id: string,
+  { payer, fromSeconds }: { payer: string; fromSeconds: bigint },
+): boolean {
+  const changes = cells
+    .flatMap((cell) => [cell.fromSeconds, cell.untilSeconds])
+    .filter((at) => at > fromSeconds && at < FOREVER);
+  return [fromSeconds, ...changes].every((at) => cellOfPayer(cells, payer, at)?.id === id);
+}
+
 function highest(cells: readonly Cell[], address: string): Cell | undefined {
   const weighed = cells.map((cell) => ({ cell, weight: weightOf(cell, address) }));
   weighed.sort((left, right) => Buffer.compare(right.weight, left.weight));

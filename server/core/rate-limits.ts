@@ -46,6 +46,8 @@ export const RATE_LIMITS = {
   checks: shared(6),
   /** Receipts of merchants, which are signed each time. */
   receipt: shared(60),
+  /** Ids of settlements that are not in this cell, by address: each asks all other cells. */
+  cells: shared(300),
 } as const satisfies Record<string, RateLimit>;
 
 export type LimitName = keyof typeof RATE_LIMITS;

@@ -55,8 +55,13 @@ export const Listing = Type.Object({
       description:
         "Found in the host's own `/.well-known/x402`; the texts come from the 402 response",
     }),
+    Type.Literal("cell", {
+      description:
+        "Listed in another cell of this service, which `cell` names; the texts come from the 402 response",
+    }),
     Catalogue,
   ]),
+  cell: Type.Optional(Type.String()),
   url: Type.String(),
   host: Type.String(),
   method: ListingMethod,
@@ -173,6 +178,9 @@ export const DiscoveryQuery = Type.Object({
   scheme: Type.Optional(Type.String({ maxLength: 40 })),
   network: Type.Optional(Type.String({ maxLength: 64 })),
   extensions: Type.Optional(Type.String({ maxLength: 200 })),
+  own: Type.Optional(
+    Type.Literal("true", { description: "Without built-in listings and what catalogues named" }),
+  ),
   limit: Type.Optional(Type.String({ pattern: "^([1-9][0-9]{0,2}|1000)$" })),
   offset: Type.Optional(Type.String({ pattern: "^(0|[1-9][0-9]{0,8})$" })),
 });
@@ -207,6 +215,7 @@ export const DiscoveryItem = Type.Object({
     status: ListingStatus,
     uses: Type.Integer(),
     source: Type.Optional(Catalogue),
+    cell: Type.Optional(Type.String({ description: "The cell of this service that lists it" })),
   }),
 });
 export type DiscoveryItemWire = Static<typeof DiscoveryItem>;

@@ -36,6 +36,15 @@ const Reasons = Type.Array(
   }),
 );
 
+const missingCells = {
+  missingCells: Optional(
+    Type.Array(Type.String(), {
+      description:
+        "Cells of this service that did not answer: what was settled there is left out. Only where there are several cells",
+    }),
+  ),
+};
+
 export const MerchantQuery = Strict({
   days: Optional(
     Type.String({ pattern: "^(7|30|90)$", description: "Of these days (UTC): 7, 30 or 90; 30" }),
@@ -61,7 +70,10 @@ export const Merchant = Type.Object({
     failed: Count,
     refunds: Described(Count, "Completed or still possible"),
     refunded: Amount,
-    payers: Described(Count, "Different wallets that paid"),
+    payers: Described(
+      Count,
+      "Different wallets that paid. A wallet with payments in two cells counts twice",
+    ),
   }),
   days: Type.Array(
     Type.Object({
@@ -77,30 +89,33 @@ export const Merchant = Type.Object({
     Reasons,
     "Payments that verify or settle refused, by reason; counted per hour, and stored only for wallets that have a key or were paid here",
   ),
+  ...missingCells,
 });
 export type Merchant = Static<typeof Merchant>;
 
 export const MerchantProductQuery = Strict({ ...MerchantQuery.properties, ...pageQuery });
 export type MerchantProductQuery = Static<typeof MerchantProductQuery>;
-export const MerchantProductPage = Page(
-  Type.Object({
-    id: Id,
-    thirdParty: ThirdParty({
-      url: Nullable(Type.String(), "Without its query; null: the payments do not name it"),
-      method: Nullable(Type.String(), "Null: the payments do not name it"),
-    }),
-    settled: Count,
-    volume: Amount,
-    refunded: Described(Amount, "Of these payments: refunded, or still possible"),
-    pending: Count,
-    failed: Described(Count, "Accepted, and then not paid"),
-    refused: Described(
-      Count,
-      "Refused by verify or settle. The first 100 products and reasons of a day (UTC) are counted",
-    ),
-    refusals: Described(Reasons, "The five most frequent reasons of these"),
+const MerchantProduct = Type.Object({
+  id: Id,
+  thirdParty: ThirdParty({
+    url: Nullable(Type.String(), "Without its query; null: the payments do not name it"),
+    method: Nullable(Type.String(), "Null: the payments do not name it"),
   }),
-);
+  settled: Count,
+  volume: Amount,
+  refunded: Described(Amount, "Of these payments: refunded, or still possible"),
+  pending: Count,
+  failed: Described(Count, "Accepted, and then not paid"),
+  refused: Described(
+    Count,
+    "Refused by verify or settle. The first 100 products and reasons of a day (UTC) are counted",
+  ),
+  refusals: Described(Reasons, "The five most frequent reasons of these"),
+});
+export const MerchantProductPage = Type.Object({
+  ...Page(MerchantProduct).properties,
+  ...missingCells,
+});
 export type MerchantProductPage = Static<typeof MerchantProductPage>;
 
 export const RefundStatus = OneOf(
@@ -154,7 +169,10 @@ const settlement = {
 };
 export const MerchantSettlement = Type.Object(settlement);
 export type MerchantSettlement = Static<typeof MerchantSettlement>;
-export const MerchantSettlementPage = Page(MerchantSettlement);
+export const MerchantSettlementPage = Type.Object({
+  ...Page(MerchantSettlement).properties,
+  ...missingCells,
+});
 export const MerchantSettlementDetail = Type.Object({
   ...settlement,
   receipt: Nullable(

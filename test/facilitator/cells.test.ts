@@ -1,60 +1,25 @@
 // Goal: one payment has one success over two cells, wherever, however often and in whatever form it is posted; a cell
 // that is down is not replaced, and nobody but a cell speaks as one.
 import type { FastifyInstance } from "fastify";
-import t, { type Test } from "tap";
+import t from "tap";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
-import { cellOfPayer, hashBody, signForward, type Cell } from "../../server/core/cells.ts";
+import { hashBody, signForward, type Cell } from "../../server/core/cells.ts";
 import { newId } from "../../server/core/ids.ts";
-import { testApp, type TestApp } from "../helpers/app.ts";
-import { testChain, withOwnAccounts } from "../helpers/chain.ts";
+import type { TestApp } from "../helpers/app.ts";
 import { createAgent, freshNonce, signIn, siweMessage, verify } from "../helpers/owner.ts";
 import { approvePermit2 } from "../helpers/permit2.ts";
+import { marketplaceCases } from "./cells-marketplace.ts";
+import { merchantCases } from "./cells-of-merchants.ts";
 import { post, signedPayment, type Body } from "./payments.ts";
 import { permit2Payment } from "./permit2-payments.ts";
-
-const SECRET = "two cells of one service, and a test";
-
-interface Cells {
-  worlds: [TestApp, TestApp];
-  cells: Cell[];
-  payerOf: (id: string) => Promise<PrivateKeyAccount>;
-}
-
-async function twoCells(t: Test): Promise<Cells> {
-  const chain = await testChain(t);
-  // Filled while they start: each needs the other's port.
-  const cells: Cell[] = [];
-  const start = async (id: string): Promise<TestApp> =>
-    testApp(t, {
-      chain: id === "c1" ? chain : await withOwnAccounts(chain),
-      listen: true,
-      configure: (config) => {
-        cells.push({
-          id,
-          url: `http://127.0.0.1:${config.port}`,
-          fromSeconds: 0n,
-          untilSeconds: 2n ** 256n,
-        });
-        config.cells = { self: id, cells, secret: SECRET };
-      },
-    });
-  const worlds: [TestApp, TestApp] = [await start("c1"), await start("c2")];
-  const payerOf = async (id: string) => {
-    for (;;) {
-      const payer = privateKeyToAccount(generatePrivateKey());
-      if (cellOfPayer(cells, payer.address, 1n)?.id !== id) continue;
-      await chain.mint(payer.address, 1_000_000n);
-      return payer;
-    }
-  };
-  return { worlds, cells, payerOf };
-}
+import { SECRET, twoCells } from "./two-cells.ts";
 
 const successes = (answers: { success?: unknown }[]) =>
   answers.filter(({ success }) => success === true).length;
 
 t.test("two cells", async (t) => {
-  const { worlds, cells, payerOf } = await twoCells(t);
+  const all = await twoCells(t);
+  const { worlds, cells, payerOf, whileDown } = all;
   const [{ app: one, chain }, { app: two }] = worlds;
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
   const paid = async (): Promise<bigint> => chain.usdcOf(payTo);
@@ -242,19 +207,21 @@ t.test("two cells", async (t) => {
   await t.test("while a cell is down, nobody settles for it, and then it does", async (t) => {
     const body = await make(await payerOf("c2"));
     const before = await paid();
-    const [, second] = cells as [Cell, Cell];
-    const down = { ...second, url: "http://127.0.0.1:9" };
-    cells.splice(1, 1, down);
-    t.match(await post(one, "settle", body), {
-      success: false,
-      errorReason: "unexpected_settle_error",
+    await whileDown(async () => {
+      t.match(await post(one, "settle", body), {
+        success: false,
+        errorReason: "unexpected_settle_error",
+      });
+      t.match(await post(one, "verify", body), { invalidReason: "unexpected_verify_error" });
+      t.equal(await paid(), before);
     });
-    t.match(await post(one, "verify", body), { invalidReason: "unexpected_verify_error" });
-    t.equal(await paid(), before);
-    cells.splice(1, 1, second);
     t.match(await post(one, "settle", body), { success: true });
     t.equal(await paid(), before + 1_000n);
   });
+
+  await t.test("a marketplace of both cells", (t) => marketplaceCases(t, all));
+
+  await t.test("a merchant and its payments in both cells", (t) => merchantCases(t, all));
 });
 
 async function trySignIn(world: TestApp, account: PrivateKeyAccount): Promise<object> {

@@ -2,6 +2,11 @@
 import * as fc from "fast-check";
 import t from "tap";
 import {
+  newestFirst as inOneOrder,
+  readMergeable,
+  type KeysetWhere,
+} from "../../server/infra/db/prisma.ts";
+import {
   decodeCursor,
   DEFAULT_PAGE_SIZE,
   encodeCursor,
@@ -91,6 +96,49 @@ t.test("rows deleted meanwhile hide no other", async () => {
         seen.filter((row) => !gone.has(row)),
         [...rows].sort(newestFirst).filter((row) => !gone.has(row)),
       );
+    }),
+    { numRuns: 500 },
+  );
+});
+
+t.test("a list over several databases has each row once, in one order", async () => {
+  const at = fc.integer({ min: 0, max: 5_000 });
+  const row = fc.record({
+    micros: at,
+    id: fc.stringMatching(/^[a-z0-9]{2}$/),
+    place: fc.nat({ max: 2 }),
+  });
+  const rowsOf = fc.uniqueArray(row, { maxLength: 40, selector: ({ id }) => id });
+  await fc.assert(
+    fc.asyncProperty(rowsOf, fc.integer({ min: 1, max: 7 }), async (rows, limit) => {
+      const stored = rows.map((each) => ({
+        ...each,
+        createdAt: new Date(Math.floor(each.micros / 1_000)),
+      }));
+      // A database orders by microseconds; it returns milliseconds.
+      const database =
+        (place: number) =>
+        (where: KeysetWhere, { take }: { take?: number }) => {
+          const { gte = new Date(0), lt = new Date(1e6) } = where.createdAt ?? {};
+          const found = stored
+            .filter((each) => each.place === place && each.createdAt >= gte && each.createdAt < lt)
+            .toSorted((left, right) => right.micros - left.micros || (left.id < right.id ? 1 : -1));
+          return Promise.resolve(found.slice(0, take));
+        };
+      const seen: string[] = [];
+      let after: Place | undefined;
+      for (;;) {
+        const page = { limit, after };
+        const lists = await Promise.all([0, 1, 2].map((at) => readMergeable(page, database(at))));
+        const merged = lists.flat().toSorted(inOneOrder);
+        const shown = merged.slice(0, limit);
+        seen.push(...shown.map(({ id }) => id));
+        const last = shown.at(-1);
+        if (merged.length <= limit || !last) break;
+        after = { id: last.id, createdAtMicros: BigInt(last.createdAt.getTime()) * 1_000n };
+      }
+      const wanted = stored.toSorted(inOneOrder).map(({ id }) => id);
+      return seen.join(" ") === wanted.join(" ");
     }),
     { numRuns: 500 },
   );

@@ -36,6 +36,7 @@ import {
   type SignedMove,
   type SignedOrderDocument,
 } from "../../server/plugins/custody/seal-changes.ts";
+import { cellOfPayer, readCells, type Cell } from "../../server/core/cells.ts";
 import { Vault } from "../../server/plugins/custody/vault.ts";
 import { KmsAltered, type Kms, type KmsContext } from "../../server/infra/kms.ts";
 import type { PlainTransaction } from "../../server/infra/relayer-signer.ts";
@@ -196,7 +197,9 @@ async function vaultWith({
   hasPaid = true,
   curve = {},
   channelKeys = [],
+  cells,
 }: {
+  cells?: { self: string; cells: Cell[] };
   sealChanges?: SealChanges;
   wallet?: HeldWallet & { address: Address };
   hasPaid?: boolean;
@@ -236,6 +239,7 @@ async function vaultWith({
     networks: [ARC],
     covers,
     channelKeys,
+    cells,
     hasPaid: async () => hasPaid,
     sealChanges,
   });
@@ -251,6 +255,23 @@ t.test("a new wallet", async (t) => {
   await withPrivateKey(ring, name, sealed, (key) => t.equal(addressOf(key), address));
   const { vault: unlucky } = await vaultWith({ curve: { isPrivateKey: () => false } });
   t.match(await refusalOf(() => unlucky.createWallet(AGENT, owner)), /not a valid private key/);
+});
+
+t.test("with several cells, a new wallet's address names its own", async (t) => {
+  const cells = readCells("c1=http://10.0.0.1,c2=http://10.0.0.2,c3=http://10.0.0.3@9999999999");
+  const owner = { address: OWNER, chainId: 3 };
+  for (let count = 0; count < 20; count += 1) {
+    const { vault } = await vaultWith({ cells: { self: "c2", cells } });
+    const { address, sealed } = await vault.createWallet(AGENT, owner);
+    for (const end of [2_000_000_000n, 99_999_999_999n])
+      t.equal(cellOfPayer(cells, address, end)?.id, "c2");
+    const name = { agentId: AGENT, address, ...unsigned(owner) };
+    await withPrivateKey(ring, name, sealed, (key) => t.equal(addressOf(key), address));
+  }
+  // A cell that nobody pays from any more still makes wallets.
+  const left = readCells("c1=http://10.0.0.1,c2=http://10.0.0.2@0..5");
+  const { vault } = await vaultWith({ cells: { self: "c2", cells: left } });
+  t.match((await vault.createWallet(AGENT, owner)).address, /^0x/);
 });
 
 const policy = (

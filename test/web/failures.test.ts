@@ -4,6 +4,7 @@
 import type { Page } from "playwright-core";
 import t from "tap";
 import { createAgent, signIn } from "../helpers/owner.ts";
+import { picture } from "./pictures.ts";
 import { DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
 
 t.test("failures in the browser", async (t) => {
@@ -164,6 +165,28 @@ t.test("failures in the browser", async (t) => {
     await page.unroute("**/api/**");
     // The app tries again by itself.
     await page.getByRole("link", { name: "steady" }).waitFor();
+  });
+
+  await t.test("an account of another cell: the user reads where to sign in", async (t) => {
+    const { page } = await world.open(t, "/agents");
+    await page.route("**/api/auth/verify", (route) =>
+      route.fulfill({
+        status: 421,
+        contentType: "application/problem+json",
+        body: JSON.stringify({
+          code: "other_cell",
+          detail: "This account belongs to the cell c2: sign in at https://c2.purser.example.",
+          cell: "c2",
+          url: "https://c2.purser.example",
+          requestId: "req_of_this_test",
+        }),
+      }),
+    );
+    await signInWithDemoWallet(page);
+    const sentence = page.getByText("sign in at https://c2.purser.example");
+    await sentence.waitFor();
+    await picture(page, "sign-in-other-cell");
+    t.equal(await page.getByRole("link", { name: "steady" }).count(), 0);
   });
 
   await t.test("a refusal is shown at the action, with its request id", async (t) => {

@@ -47,6 +47,20 @@ t.test("a merchant's work", async (t) => {
     await picture(page, "merchant", true);
   });
 
+  await step("a part of the service that does not answer is named", async () => {
+    const numbers = "**/api/merchant?days=*";
+    await page.route(numbers, async (route) => {
+      const response = await route.fetch();
+      const json = { ...((await response.json()) as object), missingCells: ["c2"] };
+      await route.fulfill({ response, json });
+    });
+    const sentence = page.getByText("A part of this service (c2) did not answer.");
+    await sentence.waitFor();
+    await picture(page, "merchant-missing-cell");
+    await page.unroute(numbers);
+    await sentence.waitFor({ state: "detached" });
+  });
+
   await step("filters narrow the list, and the CSV contains the listed rows", async (t) => {
     await page.getByLabel("At least, USDC").fill("1");
     await settlements

@@ -799,10 +799,12 @@ export type Listing = {
     | "bazaar"
     | "built-in"
     | "well-known"
+    | "cell"
     | {
         /** Found in the catalogue at this URL; nobody signed for it here. The texts come from the 402 response */
         catalogue: string;
       };
+  cell?: string;
   url: string;
   host: string;
   method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
@@ -856,10 +858,12 @@ export type ListingSummary = {
     | "bazaar"
     | "built-in"
     | "well-known"
+    | "cell"
     | {
         /** Found in the catalogue at this URL; nobody signed for it here. The texts come from the 402 response */
         catalogue: string;
       };
+  cell?: string;
   url: string;
   host?: string;
   method: "GET" | "POST" | "PUT" | "PATCH" | "DELETE";

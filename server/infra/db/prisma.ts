@@ -67,7 +67,7 @@ export const decimalOf = (atomic: bigint): string => atomic.toString();
 const MICROS_PER_MS = 1000n;
 
 /** Combined with the list's own condition. */
-interface KeysetWhere {
+export interface KeysetWhere {
   createdAt?: { gte?: Date; lt: Date };
 }
 
@@ -106,3 +106,40 @@ export async function readKeyset<Row extends Placed>(
   const order = { ...NEWEST_FIRST, take: take - rest.length };
   return [...rest, ...(await read({ createdAt: { lt: millisecond } }, order))];
 }
+
+/**
+ * The same for a list that is merged from several databases: by milliseconds and then by id, which every database
+ * orders alike. Rows of one millisecond are read together, so that none is between two pages.
+ */
+export async function readMergeable<Row extends Placed>(
+  page: PageRequest,
+  read: (where: KeysetWhere, order: KeysetOrder) => Promise<Row[]>,
+): Promise<Row[]> {
+  const take = page.limit + 1;
+  const within = async (millisecond: Date): Promise<Row[]> => {
+    const next = new Date(millisecond.getTime() + 1);
+    return read({ createdAt: { gte: millisecond, lt: next } }, NEWEST_FIRST);
+  };
+  const { after } = page;
+  const start = after && new Date(Number(after.createdAtMicros / MICROS_PER_MS));
+  const beside = start ? (await within(start)).filter((row) => row.id < after.id) : [];
+  beside.sort(newestFirst);
+  if (beside.length >= take) return beside.slice(0, take);
+  const wanted = take - beside.length;
+  const older = await read(start ? { createdAt: { lt: start } } : {}, {
+    ...NEWEST_FIRST,
+    take: wanted,
+  });
+  const last = older.at(-1);
+  const isCut = last && older.length === wanted;
+  const whole = isCut
+    ? [...older.filter((row) => !isAt(row, last.createdAt)), ...(await within(last.createdAt))]
+    : older;
+  return [...beside, ...whole.toSorted(newestFirst)].slice(0, take);
+}
+
+const isAt = ({ createdAt }: Placed, time: Date): boolean => createdAt.getTime() === time.getTime();
+
+/** The order of `readMergeable`. */
+export const newestFirst = (left: Placed, right: Placed): number =>
+  right.createdAt.getTime() - left.createdAt.getTime() || (left.id < right.id ? 1 : -1);

@@ -4,6 +4,7 @@ import fp from "fastify-plugin";
 import { Type, type Static } from "typebox";
 import { Agent, request } from "undici";
 import type { Address } from "viem";
+import type { FastifyBaseLogger } from "fastify";
 import { ApiError } from "../../errors.ts";
 import {
   cellOfPayer,
@@ -52,7 +53,17 @@ interface CellsDeps {
   secret: string;
   /** Known once the engine has started. */
   relayers: () => readonly string[];
+  log: Pick<FastifyBaseLogger, "warn">;
 }
+
+/** What the other cells returned, and which of them did not. */
+export interface FromOthers<T> {
+  answers: { cell: Cell; answer: T }[];
+  missing: string[];
+}
+
+/** How long a page waits for another cell. */
+const READ_MS = 2_000;
 
 export class Cells {
   readonly #deps: CellsDeps;
@@ -153,7 +164,13 @@ export class Cells {
    * The other cell's answer. Throws CellUnreachable if it cannot have received the request; any other error leaves
    * open whether it did.
    */
-  async ask<T>(cell: Cell, path: string, body: unknown, budgetMs: number): Promise<T> {
+  async ask<T>(
+    cell: Cell,
+    path: string,
+    body: unknown,
+    budgetMs: number,
+    signal?: AbortSignal,
+  ): Promise<T> {
     const { secret, self } = this.#deps;
     const sentAtSeconds = Math.floor(Date.now() / 1000);
     const bodyHash = hashBody(body);
@@ -170,6 +187,7 @@ export class Cells {
         body: JSON.stringify(body),
         headersTimeout: budgetMs,
         bodyTimeout: budgetMs,
+        ...(signal && { signal }),
       });
     } catch (error) {
       throw wasNotSent(error) ? new CellUnreachable(cell.id, { cause: error }) : error;
@@ -181,6 +199,49 @@ export class Cells {
     // A refusal before the payment was read. A fault (5xx) says nothing about what was done.
     if (statusCode < 500) throw new CellUnreachable(`${cell.id} refused it with ${statusCode}`);
     throw new Error(`${cell.id} answered ${statusCode}`);
+  }
+
+  /** Reads from all others at once. One that does not answer in time is named, and fails nothing. */
+  async askOthers<T>(
+    path: string,
+    body: unknown,
+    isAsked: (cell: Cell) => boolean = () => true,
+  ): Promise<FromOthers<T>> {
+    const cells = this.others.filter(isAsked);
+    const signal = AbortSignal.timeout(READ_MS);
+    const asked = await Promise.allSettled(
+      cells.map((cell) => this.ask<T>(cell, path, body, READ_MS, signal)),
+    );
+    const found: FromOthers<T> = { answers: [], missing: [] };
+    for (const [index, result] of asked.entries()) {
+      const cell = cells[index] as Cell;
+      if (result.status === "fulfilled") found.answers.push({ cell, answer: result.value });
+      else {
+        this.#deps.log.warn({ err: result.reason, cell: cell.id, path }, "a cell did not answer");
+        found.missing.push(cell.id);
+      }
+    }
+    return found;
+  }
+
+  /** What everybody may read there. Undefined if it does not answer. */
+  async readPublic(
+    id: string,
+    path: string,
+    timeoutMs: number,
+  ): Promise<{ status: number; body: Buffer } | undefined> {
+    const cell = this.others.find((other) => other.id === id);
+    if (!cell) return undefined;
+    try {
+      const { statusCode, body } = await request(`${cell.url}${path}`, {
+        dispatcher: this.#agent,
+        signal: AbortSignal.timeout(timeoutMs),
+      });
+      return { status: statusCode, body: Buffer.from(await body.arrayBuffer()) };
+    } catch (error) {
+      this.#deps.log.warn({ err: error, cell: id, path }, "a cell did not answer");
+      return undefined;
+    }
   }
 
   readForward(header: unknown, path: string) {
@@ -204,7 +265,11 @@ export default fp(
     app.decorateRequest("forward", null as unknown as { from: string; bodyHash: string });
     const cells =
       settings &&
-      new Cells({ ...settings, relayers: () => app.relayers.map(({ address }) => address) });
+      new Cells({
+        ...settings,
+        relayers: () => app.relayers.map(({ address }) => address),
+        log: app.log,
+      });
     app.decorate("cells", cells);
     if (cells) app.addHook("onClose", () => cells.close());
     if (settings) await app.register(routes, { self: settings.self });

@@ -1,6 +1,7 @@
 /** Decrypts wallet keys: for one signature each, after checking that the owner's own signature covers it. */
-import { randomBytes } from "node:crypto";
+import { randomFillSync } from "node:crypto";
 import type { Address, Hex } from "viem";
+import { isPayerOf, type Cell } from "../../core/cells.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import type {
   Authorization,
@@ -65,6 +66,8 @@ interface Curve {
 interface VaultDeps {
   ring: KeyRing;
   curve: Curve;
+  /** Where there are several cells: which of them an address names (core/cells.ts). */
+  cells?: { self: string; cells: readonly Cell[] } | undefined;
   networks: readonly NetworkFacts[];
   covers: Covers;
   /** They sign the vouchers of channels, and withdraw what is left in them. The first is used for new channels. */
@@ -74,6 +77,9 @@ interface VaultDeps {
   /** Undefined if the caller is in this process, which has verified the change of a seal. */
   sealChanges?: SealChanges | undefined;
 }
+
+/** One in a million wallets names another cell, however many there are. */
+const DRAWS_PER_CELL = 14;
 
 /** Signs for agents' wallets. The token's domain is always from our own table. */
 export class Vault implements KeyVault {
@@ -103,17 +109,32 @@ export class Vault implements KeyVault {
     agentId: string,
     owner: Owner,
   ): Promise<{ address: Address; sealed: SealedWallet }> {
-    const { ring, curve } = this.#deps;
-    const privateKey = randomBytes(32);
+    const { ring } = this.#deps;
+    const privateKey = Buffer.alloc(32);
     try {
-      // One in 2^128 random numbers is not a valid key; then no agent is created.
-      if (!curve.isPrivateKey(privateKey))
-        throw new CustodyError("the random bytes are not a valid private key");
-      const address = curve.addressOf(privateKey);
+      const address = this.#drawAddress(privateKey);
       const sealed = await sealWallet(ring, { agentId, address, ...unsigned(owner) }, privateKey);
       return { address, sealed };
     } finally {
       privateKey.fill(0);
+    }
+  }
+
+  /**
+   * Fills in a random key. With several cells it is drawn until its address names this one, so that stock sellers settle
+   * the agent's payments in its owner's cell. An address that names another cell works too.
+   */
+  #drawAddress(privateKey: Buffer): Address {
+    const { curve, cells } = this.#deps;
+    const fromSeconds = BigInt(Math.floor(Date.now() / 1000));
+    for (let left = cells ? cells.cells.length * DRAWS_PER_CELL : 1; ; left -= 1) {
+      randomFillSync(privateKey);
+      // One in 2^128 random numbers is not a valid key; then no agent is created.
+      if (!curve.isPrivateKey(privateKey))
+        throw new CustodyError("the random bytes are not a valid private key");
+      const payer = curve.addressOf(privateKey);
+      if (!cells || left <= 1 || isPayerOf(cells.cells, cells.self, { payer, fromSeconds }))
+        return payer;
     }
   }
 

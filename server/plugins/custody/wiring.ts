@@ -38,6 +38,7 @@ export function vaultHere(app: Parts, { trustsCaller }: { trustsCaller: boolean 
       cacheMs: config.timings.kmsCacheMs,
     }),
     curve: { addressOf, isPrivateKey, sign },
+    cells: config.cells,
     networks: config.networks,
     channelKeys: config.channelKeys,
     covers: new Covers({

@@ -8,7 +8,7 @@ import {
   type Db,
   type PrismaClient,
 } from "../../infra/db/prisma.ts";
-import { dropFound, WELL_KNOWN_SOURCE } from "../listings/foreign.ts";
+import { cellOfCatalogue, dropFound, WELL_KNOWN_SOURCE } from "../listings/foreign.ts";
 import { WELL_KNOWN } from "./well-known.ts";
 
 export type DocumentKind = "well-known" | "catalogue";
@@ -60,7 +60,7 @@ export async function syncDocuments(
     INSERT INTO discovery_documents (url, kind, host)
     SELECT DISTINCT substring(url FROM '^https?://[^/?#]+') || ${WELL_KNOWN}, 'well-known', host
       FROM listings l
-     WHERE source <> 'built-in' AND status <> 'paused' AND coalesce(found_in, '') NOT LIKE 'http%'
+     WHERE source <> 'built-in' AND status <> 'paused' AND coalesce(found_in, ${WELL_KNOWN_SOURCE}) = ${WELL_KNOWN_SOURCE}
        AND NOT EXISTS (SELECT 1 FROM discovery_documents d
                         WHERE d.url = substring(l.url FROM '^https?://[^/?#]+') || ${WELL_KNOWN})
      LIMIT ${MOST_NEW_DOCUMENTS} ON CONFLICT DO NOTHING`;
@@ -135,7 +135,8 @@ export async function storeRead(
       return row !== undefined && !isSame(row, entry);
     });
     const fresh = [...wanted.values()].filter(({ url }) => !known.has(url));
-    const added = document.kind === "catalogue" ? await withRoom(tx, documentUrl, fresh) : fresh;
+    const isForeign = document.kind === "catalogue" && !cellOfCatalogue(documentUrl);
+    const added = isForeign ? await withRoom(tx, documentUrl, fresh) : fresh;
     const replaced = [...gone, ...changed.map(({ url }) => url)];
     await tx.discoveredUrl.deleteMany({ where: { documentUrl, url: { in: replaced } } });
     await tx.discoveredUrl.createMany({

@@ -3,6 +3,7 @@ import type { PrismaClient } from "../../infra/db/prisma.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
+import { cellOfCatalogue } from "../listings/foreign.ts";
 import { probeRound, type RoundLimits } from "../marketplace/round.ts";
 import { readCataloguePage, type CatalogueEntry } from "./catalogue.ts";
 import {
@@ -38,6 +39,8 @@ export interface DocumentDeps {
 
 const HOUR_MS = 3_600_000;
 const READ_AGAIN_MS = 6 * HOUR_MS;
+/** Other cells are part of this service: what is removed there disappears here. */
+const READ_CELL_AGAIN_MS = 5 * 60_000;
 const LONGEST_MS = 24 * HOUR_MS;
 /** Longer than any read may take. */
 const LEASE_MS = 300_000;
@@ -56,6 +59,9 @@ export const CATALOGUE_LIMITS = {
   pageMs: 10_000,
   allMs: 60_000,
 };
+
+/** Owners listed these, within limits of their own. */
+const CELL_LIMITS = { entries: 2_000, perHost: 200 };
 
 /** Reads due documents of one kind, within the time of one round; returns how many. */
 export function readDocuments(
@@ -80,16 +86,23 @@ type Read =
 
 async function readDocument(deps: DocumentDeps, document: DueDocument): Promise<void> {
   const { url, kind } = document;
+  const isOfCell = cellOfCatalogue(url) !== undefined;
   const read = kind === "catalogue" ? await readCatalogue(deps, url) : await readHost(deps, url);
   if (read.outcome === "failed") {
-    const delayMs = Math.min(LONGEST_MS, (HOUR_MS / 4) * 2 ** Math.min(document.failures, 10));
+    const laterMs = Math.min(LONGEST_MS, (HOUR_MS / 4) * 2 ** Math.min(document.failures, 10));
+    const delayMs = isOfCell ? READ_CELL_AGAIN_MS : laterMs;
     await storeFailure(deps.prisma, document, read.reason, varied(delayMs));
     deps.report({ url, kind, ...read });
     return;
   }
   // A host without a document has withdrawn what it named before.
   const named = read.outcome === "read" ? read.named : [];
-  const changes = await storeRead(deps.prisma, document, named, varied(READ_AGAIN_MS));
+  const changes = await storeRead(
+    deps.prisma,
+    document,
+    named,
+    varied(isOfCell ? READ_CELL_AGAIN_MS : READ_AGAIN_MS),
+  );
   deps.report({ url, kind, outcome: read.outcome, entries: named.length, ...changes });
 }
 
@@ -112,7 +125,8 @@ async function readHost({ send }: DocumentDeps, url: string): Promise<Read> {
 
 /** All pages, or none of them: half a catalogue does not say what is no longer in it. */
 async function readCatalogue(deps: DocumentDeps, url: string): Promise<Read> {
-  const { pageSize, pages, entries: most, allMs } = CATALOGUE_LIMITS;
+  const { pageSize, pages, allMs } = CATALOGUE_LIMITS;
+  const { entries: most, perHost } = cellOfCatalogue(url) ? CELL_LIMITS : CATALOGUE_LIMITS;
   const endsAt = performance.now() + allMs;
   const found = new Map<string, CatalogueEntry>();
   const ofHost = new Map<string, number>();
@@ -125,7 +139,7 @@ async function readCatalogue(deps: DocumentDeps, url: string): Promise<Read> {
     const before = found.size;
     for (const entry of read.entries) {
       const count = ofHost.get(entry.host) ?? 0;
-      if (found.has(entry.url) || found.size >= most || count >= CATALOGUE_LIMITS.perHost) continue;
+      if (found.has(entry.url) || found.size >= most || count >= perHost) continue;
       ofHost.set(entry.host, count + 1);
       found.set(entry.url, entry);
     }

@@ -1,7 +1,9 @@
 /** Finds paid APIs that nobody listed here: in the documents of known hosts, and in catalogues that the operator names. */
 import fp from "fastify-plugin";
 import { Counter } from "prom-client";
-import { dropDead, dropShadows } from "../listings/foreign.ts";
+import { OutboundError } from "../../infra/outbound/guard.ts";
+import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
+import { catalogueOfCell, cellOfCatalogue, dropDead, dropShadows } from "../listings/foreign.ts";
 import type { Prober } from "../marketplace/round.ts";
 import { probeCandidates } from "./candidates.ts";
 import { reviveCandidates, syncDocuments } from "./documents-store.ts";
@@ -19,6 +21,8 @@ declare module "fastify" {
     };
   }
 }
+
+const PAGE_OF_CELL_MS = 5_000;
 
 export default fp(
   async (app) => {
@@ -40,12 +44,21 @@ export default fp(
       isStopping = true;
     });
     const probe: Prober = (url, options) => app.x402Client.probe(url, options);
+    /** Cells may have private addresses, which the guarded way out refuses. */
+    async function send(request: OutboundRequest): Promise<OutboundResponse> {
+      const id = cellOfCatalogue(String(request.url));
+      if (id === undefined) return app.outbound.request(request);
+      const { pathname, search } = new URL(request.url);
+      const read = await app.cells?.readPublic(id, `${pathname}${search}`, PAGE_OF_CELL_MS);
+      if (!read) throw new OutboundError("unreachable");
+      return { ...read, headers: {} };
+    }
     const ownHost = new URL(config.publicUrl).host;
     const deps = {
       prisma,
       probe,
       networks: config.networks,
-      send: (request: Parameters<typeof app.outbound.request>[0]) => app.outbound.request(request),
+      send,
       mayRequest: (url: URL): boolean => {
         if (url.host === ownHost) return false;
         try {
@@ -66,7 +79,8 @@ export default fp(
     };
     app.decorate("discovery", {
       async tidy() {
-        const removed = await syncDocuments(prisma, config.foreignCatalogues);
+        const ofCells = (app.cells?.others ?? []).map(({ id }) => catalogueOfCell(id));
+        const removed = await syncDocuments(prisma, [...config.foreignCatalogues, ...ofCells]);
         const dropped = (await dropShadows(prisma)) + (await dropDead(prisma));
         await reviveCandidates(prisma);
         if (removed > 0) log.info({ removed }, "catalogues and entries were removed");

@@ -98,7 +98,15 @@ export default fp(
     });
     const otherCells =
       app.cells &&
-      new OtherCells({ cells: app.cells, checker, ownSchemes, waitMs: config.settleWaitMs, log });
+      new OtherCells({
+        cells: app.cells,
+        checker,
+        ownSchemes,
+        waitMs: config.settleWaitMs,
+        outcomes,
+        countFor: (limit, who) => app.countFor(limit, who),
+        log,
+      });
     const facilitator = new Facilitator({
       networks,
       otherCells,
@@ -117,7 +125,7 @@ export default fp(
     app.decorate("facilitator", facilitator);
     app.decorate("onFacilitated", (listener) => void facilitator.listeners.push(listener));
     app.decorate("onRefusedPayment", (listener) => void outcomes.refusalListeners.push(listener));
-    await app.register(paymentRoutes);
+    await app.register(paymentRoutes, { otherCells });
     await app.register(serviceRoutes);
     if (otherCells) await app.register(cellRoutes);
   },
@@ -366,7 +374,10 @@ const ANSWER_HEADERS = {
 };
 const IDEMPOTENCY_KEY = /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/;
 
-const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
+const paymentRoutes: FastifyPluginAsyncTypebox<{ otherCells: OtherCells | undefined }> = async (
+  app,
+  { otherCells },
+) => {
   const tags = ["facilitator"];
 
   app.post(
@@ -418,6 +429,7 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
         merchant: request.caller?.kind === "merchant" ? request.caller.id : undefined,
         isBilled: true,
         isGone: () => reply.raw.destroyed,
+        onGone: (listener) => void reply.raw.once("close", listener),
       });
       if (extensions !== undefined) reply.header("extension-responses", extensions);
       return answer;
@@ -437,7 +449,9 @@ const paymentRoutes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async (request, reply) => {
-      const state = await app.facilitator.payment(request.params.id);
+      const { id } = request.params;
+      const state =
+        (await app.facilitator.payment(id)) ?? (await otherCells?.payment(id, request.ip));
       if (!state)
         throw new ApiError("not_found", { detail: "There is no settlement with this id." });
       reply.header("cache-control", "no-store");

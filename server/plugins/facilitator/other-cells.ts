@@ -1,18 +1,24 @@
 /** Payments that another cell decides about: they are verified and settled there, and answered here. */
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyBaseLogger } from "fastify";
-import { Type } from "typebox";
+import { Type, type Static } from "typebox";
 import type { Hex } from "viem";
 import { ApiError } from "../../errors.ts";
-import { SettleAnswer, VerifyAnswer } from "../../schemas/facilitator.ts";
+import { addressBucket } from "../../core/client-address.ts";
+import { Id, Nullable } from "../../schemas/common.ts";
+import { SettleAnswer, SettlementState, VerifyAnswer } from "../../schemas/facilitator.ts";
 import type { Cell } from "../../core/cells.ts";
 import { networkNameOf, REASONS, type CheckContext } from "../../schemes/scheme.ts";
 import { assertForwarded, CellUnreachable, type Cells } from "../cells/index.ts";
 import { callerOf, notSettled, type OwnScheme, type SettleOptions } from "./settle.ts";
+import type { Outcomes } from "./stats.ts";
 import type { PaymentChecker } from "./verify.ts";
 
 const VERIFY = "/api/cells/verify";
 const SETTLE = "/api/cells/settle";
+const PAYMENT = "/api/cells/payment";
+/** As core/ids.ts makes them; others are in no cell. */
+const PAYMENT_ID = /^[a-z]{3}_[0-9a-hjkmnp-tv-z]{26}$/;
 const VERIFY_MS = 5_000;
 /** Longer than the other cell waits for its block. */
 const SETTLE_MORE_MS = 5_000;
@@ -22,6 +28,9 @@ interface OtherCellsDeps {
   checker: Pick<PaymentChecker, "read">;
   ownSchemes: readonly OwnScheme[];
   waitMs: number;
+  outcomes: Pick<Outcomes, "reportRefusal">;
+  /** Throws `rate_limited`. */
+  countFor(limit: "cells", who: string): void | Promise<void>;
   log: Pick<FastifyBaseLogger, "warn" | "error">;
 }
 
@@ -52,11 +61,15 @@ export class OtherCells {
     body: unknown,
     { isBilled }: Pick<SettleOptions, "isBilled">,
   ): Promise<VerifyAnswer | undefined> {
-    const { cells, log } = this.#deps;
+    const { cells, outcomes, log } = this.#deps;
     const cell = await this.#cellOf(body, "verify");
     if (!cell) return undefined;
     try {
-      return await cells.ask<VerifyAnswer>(cell, VERIFY, { body, isBilled }, VERIFY_MS);
+      const answer = await cells.ask<VerifyAnswer>(cell, VERIFY, { body, isBilled }, VERIFY_MS);
+      // The payer's cell does not know a payee whose account is here.
+      if (!answer.isValid)
+        outcomes.reportRefusal("verify", body, answer.invalidReason ?? "unknown");
+      return answer;
     } catch (error) {
       if (error instanceof ApiError) throw error;
       log.warn({ err: error, cell: cell.id }, "another cell did not verify a payment");
@@ -68,7 +81,7 @@ export class OtherCells {
 
   /** Undefined: this cell answers. It never settles for a cell that does not answer: that one may have settled it. */
   async settle(body: unknown, options: SettleOptions): Promise<SettleAnswer | undefined> {
-    const { cells, waitMs, log } = this.#deps;
+    const { cells, waitMs, outcomes, log } = this.#deps;
     const cell = await this.#cellOf(body, "settle");
     if (!cell) return undefined;
     const { keyHash } = callerOf(body, options);
@@ -79,8 +92,16 @@ export class OtherCells {
       ...(merchant !== undefined && { merchant }),
       ...(keyHash && { callerKeyHash: Buffer.from(keyHash).toString("hex") }),
     };
+    // The other cell sees this connection end, and keeps the success for a repeat.
+    const gone = new AbortController();
+    options.onGone?.(() => gone.abort());
+    if (options.isGone?.()) gone.abort();
     try {
-      return await cells.ask<SettleAnswer>(cell, SETTLE, sent, waitMs + SETTLE_MORE_MS);
+      const waitedMs = waitMs + SETTLE_MORE_MS;
+      const answer = await cells.ask<SettleAnswer>(cell, SETTLE, sent, waitedMs, gone.signal);
+      if (!answer.success && answer.paymentId === undefined)
+        outcomes.reportRefusal("settle", body, answer.errorReason ?? "unknown");
+      return answer;
     } catch (error) {
       if (error instanceof ApiError) throw error;
       const network = networkNameOf(body);
@@ -88,11 +109,30 @@ export class OtherCells {
         log.warn({ err: error, cell: cell.id }, "another cell could not be reached for a settle");
         return notSettled({ network }, "unexpected_settle_error");
       }
-      log.error({ err: error, cell: cell.id }, "it is not known what another cell did");
+      if (!gone.signal.aborted)
+        log.error({ err: error, cell: cell.id }, "it is not known what another cell did");
       return notSettled({ network }, "settlement_pending");
     }
   }
+
+  /** Of a payment that is not here. Asked within a limit by the caller's address: most unknown ids are nowhere. */
+  async payment(id: string, ip: string): Promise<SettlementState | undefined> {
+    if (!PAYMENT_ID.test(id)) return undefined;
+    const { cells } = this.#deps;
+    await this.#deps.countFor("cells", addressBucket(ip));
+    const { answers, missing } = await cells.askOthers<PaymentFound>(PAYMENT, { id });
+    const found = answers.find(({ answer }) => answer.payment !== null)?.answer.payment;
+    if (found) return found;
+    if (missing.length === 0) return undefined;
+    throw new ApiError("service_unavailable", {
+      detail: `The settlement is not in this cell, and ${missing.join(", ")} does not answer now. Try again.`,
+      extra: { missingCells: missing },
+    });
+  }
 }
+
+const PaymentFound = Type.Object({ payment: Nullable(SettlementState) });
+type PaymentFound = Static<typeof PaymentFound>;
 
 const Forwarded = {
   body: Type.Unknown(),
@@ -150,6 +190,24 @@ export const cellRoutes: FastifyPluginAsyncTypebox = async (app) => {
           callerKeyHash: new Uint8Array(Buffer.from(callerKeyHash, "hex")),
         }),
       });
+    },
+  );
+
+  app.post(
+    PAYMENT,
+    {
+      config,
+      schema: {
+        tags,
+        operationId: "getSettlementForOtherCell",
+        summary: "State and transaction hash of a settlement that may be here",
+        body: Type.Object({ id: Id }),
+        response: { 200: PaymentFound },
+      },
+    },
+    async ({ forward, body }) => {
+      assertForwarded(forward, body);
+      return { payment: (await app.facilitator.payment(body.id)) ?? null };
     },
   );
 };

@@ -42,6 +42,8 @@ export interface SettleOptions {
   isBilled?: boolean;
   /** The client disconnected: success must not be claimed if no one receives it. */
   isGone?: () => boolean;
+  /** Calls back when the client's connection ends. */
+  onGone?: (listener: () => void) => void;
 }
 
 /** A scheme whose payloads are not all payments: payment channels. */

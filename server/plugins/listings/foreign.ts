@@ -9,13 +9,34 @@ export const WELL_KNOWN_SOURCE = "well-known";
 export const isCatalogued = ({ foundIn }: { foundIn: string | null }): boolean =>
   foundIn !== null && foundIn !== WELL_KNOWN_SOURCE;
 
+/**
+ * What the owners of another cell of this service list, as the URL of a catalogue: only that, so that no two cells keep
+ * an entry alive that both have from each other. It names the cell, whose address may change.
+ */
+export const catalogueOfCell = (id: string): string =>
+  `cell://${id}/api/x402/discovery/resources?own=true`;
+
+export const cellOfCatalogue = (url: string): string | undefined =>
+  url.startsWith("cell://") ? new URL(url).host : undefined;
+
 /** Where the listing comes from, as it is shown. */
-export const sourceOf = <S extends string>(row: { source: S; foundIn: string | null }) =>
-  row.foundIn === null
-    ? row.source
-    : row.foundIn === WELL_KNOWN_SOURCE
-      ? WELL_KNOWN_SOURCE
-      : { catalogue: row.foundIn };
+export function sourceOf<S extends string>({
+  source,
+  foundIn,
+}: {
+  source: S;
+  foundIn: string | null;
+}) {
+  if (foundIn === null) return source;
+  if (foundIn === WELL_KNOWN_SOURCE) return WELL_KNOWN_SOURCE;
+  return cellOfCatalogue(foundIn) === undefined ? { catalogue: foundIn } : "cell";
+}
+
+/** The other cell that lists it, as a member of what is shown. */
+export function cellIn({ foundIn }: { foundIn: string | null }): { cell?: string } {
+  const cell = foundIn === null ? undefined : cellOfCatalogue(foundIn);
+  return cell === undefined ? {} : { cell };
+}
 
 /**
  * Host and path without what makes no difference to a reader: scheme, letter case, escapes, repeated slashes, query. Two
@@ -35,7 +56,7 @@ export function placeKey(url: string): string {
 
 /** Found in a catalogue, not in the host's own document. */
 const CATALOGUED = { AND: [{ foundIn: { not: null } }, { foundIn: { not: WELL_KNOWN_SOURCE } }] };
-const SIGNED = { OR: [{ foundIn: null }, { foundIn: WELL_KNOWN_SOURCE }] };
+export const SIGNED = { OR: [{ foundIn: null }, { foundIn: WELL_KNOWN_SOURCE }] };
 
 /**
  * Whether a listing stands in the way of one that was found. A host may name several queries of a path; of a catalogue

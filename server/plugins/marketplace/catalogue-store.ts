@@ -1,5 +1,6 @@
 /** The catalogue for the protocol's Bazaar: listings that currently respond with their terms. */
 import { jsonOrNull, type Db, type Prisma } from "../../infra/db/prisma.ts";
+import { SIGNED } from "../listings/foreign.ts";
 import { searchCatalogue } from "../listings/search.ts";
 import { type ListingRow, rowOf } from "../listings/store.ts";
 
@@ -26,6 +27,8 @@ interface CatalogueFilter {
   scheme?: string | undefined;
   network?: string | undefined;
   extension?: string | undefined;
+  /** Without built-in listings and what catalogues named. */
+  isOwn?: boolean;
   limit: number;
   offset: number;
 }
@@ -34,7 +37,7 @@ export async function listCatalogue(
   db: Db,
   filter: CatalogueFilter,
 ): Promise<{ rows: ListingRow[]; total: number }> {
-  const { query, scheme, network, extension } = filter;
+  const { query, scheme, network, extension, isOwn } = filter;
   const payTo = filter.payTo?.toLowerCase();
   if (query !== undefined)
     return searchCatalogue(
@@ -45,6 +48,7 @@ export async function listCatalogue(
   const where: Prisma.ListingWhereInput = {
     AND: [
       { status: "active" },
+      isOwn ? { ...SIGNED, source: { not: "built-in" } } : {},
       payTo === undefined ? {} : { payTo },
       network === undefined ? {} : { network },
       scheme === undefined ? {} : { requirement: { path: ["scheme"], equals: scheme } },

@@ -184,6 +184,7 @@ export class Listings {
     scheme?: string;
     network?: string;
     extensions?: string;
+    own?: "true";
     limit: number;
     offset: number;
   }): Promise<{ rows: store.ListingRow[]; total: number }> {
@@ -195,6 +196,7 @@ export class Listings {
       scheme: filter.scheme,
       network,
       extension: filter.extensions,
+      isOwn: filter.own === "true",
       limit: filter.limit,
       offset: filter.offset,
     });

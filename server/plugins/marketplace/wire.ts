@@ -2,7 +2,7 @@
 import { ApiError } from "../../errors.ts";
 import { plainWords } from "../../core/foreign-text.ts";
 import { parsePayable, formatAtomic } from "../../core/money.ts";
-import { sourceOf } from "../listings/foreign.ts";
+import { cellIn, sourceOf } from "../listings/foreign.ts";
 import { LONGEST } from "../listings/listing-text.ts";
 import { getAddress } from "viem";
 import type { ListingRow } from "../listings/store.ts";
@@ -64,6 +64,7 @@ export function toListing(row: ListingRow, viewerId: string | undefined): Listin
     id: row.id,
     mine: row.ownerId !== null && row.ownerId === viewerId,
     source: sourceOf(row),
+    ...cellIn(row),
     url: row.url,
     host: row.host,
     method: row.method,
@@ -96,12 +97,14 @@ export function toListing(row: ListingRow, viewerId: string | undefined): Listin
 
 /** What an agent needs to choose. */
 export function shortListing(listing: ListingWire): ListingSummary {
-  const { id, url, method, network, price, uses, payers, similarTo, thirdParty, source } = listing;
+  const { id, url, method, network, price, uses, payers, similarTo, thirdParty, source, cell } =
+    listing;
   const { untrusted, name, description, category } = thirdParty;
   return {
     id,
     // Nobody signed for it here, which an agent should know.
     ...(typeof source === "object" && { source }),
+    ...(cell !== undefined && { source, cell }),
     url,
     method,
     network,
@@ -135,6 +138,7 @@ export function toDiscoveryItem(row: ListingRow): DiscoveryItemWire {
       status: row.status,
       uses: Number(row.uses),
       ...(typeof source === "object" && { source }),
+      ...cellIn(row),
     },
   };
 }

@@ -2,6 +2,8 @@
 import fp from "fastify-plugin";
 import { ApiError } from "../../errors.ts";
 import { AgentLock } from "../guardrails/agent-lock.ts";
+import { cellRoutes } from "./cell-routes.ts";
+import { OtherCellsOfMerchant } from "./other-cells.ts";
 import routes from "./routes.ts";
 import { databaseSeconds, makeRefund, type RefundFault } from "./refund-store.ts";
 import { Refunds } from "./refunds.ts";
@@ -18,6 +20,8 @@ import { findPaid, readRefundsOf } from "./store.ts";
 declare module "fastify" {
   interface FastifyInstance {
     refunds: Refunds;
+    /** Undefined where this is the only cell. */
+    otherCellsOfMerchant: OtherCellsOfMerchant | undefined;
     /** Stores the counted refusals immediately. */
     keepRefusals(): Promise<void>;
     /** Tests stop the process at a named point; nothing else sets it. */
@@ -69,8 +73,12 @@ export default fp(
         waitMs: app.config.settleWaitMs,
       }),
     );
+    const waitMs = app.config.settleWaitMs;
+    const others = app.cells && new OtherCellsOfMerchant(app.cells, { waitMs });
+    app.decorate("otherCellsOfMerchant", others);
     countRefusals();
     await app.register(routes);
+    if (others) await app.register(cellRoutes);
 
     function countRefusals(): void {
       const tally = refusalCounts();

@@ -3,7 +3,7 @@ import { readForeignJson } from "../../core/foreign-text.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { DEFAULT_PAGE_SIZE } from "../../core/paging.ts";
 import { refuseField } from "../../core/refuse-field.ts";
-import { atomicOf, databaseNow, decimalOf, Prisma, type Db } from "../../infra/db/prisma.ts";
+import { atomicOf, decimalOf, Prisma, type Db } from "../../infra/db/prisma.ts";
 import type { MerchantProductPage, MerchantProductQuery } from "../../schemas/merchants.ts";
 import { firstDay, type Payee, type ReasonRow } from "./store.ts";
 import { presentReason } from "./view.ts";
@@ -53,39 +53,116 @@ function decodePlace(cursor: string): ProductPlace | undefined {
 const isCount = (value: unknown, most: number): value is number =>
   typeof value === "number" && Number.isInteger(value) && value >= 0 && value <= most;
 
-interface ProductRow {
+export interface ProductRow {
   /** Empty if the payments do not name it. */
   url: string;
   method: string;
   settled: number;
-  volume: Prisma.Decimal;
-  refunded: Prisma.Decimal;
+  volume: bigint;
+  refunded: bigint;
   pending: number;
   failed: number;
   refused: number;
   trouble: number;
   key: string;
 }
+type StoredProduct = Omit<ProductRow, "volume" | "refunded"> & {
+  volume: Prisma.Decimal;
+  refunded: Prisma.Decimal;
+};
+
+interface Sold {
+  days: number;
+  until: Date;
+  after: ProductPlace | undefined;
+  most: number;
+}
+
+/** Of one cell's products: those with the highest volume. */
+export const MOST_OF_CELL = 500;
 
 /** The highest volume first. Payments that arrive meanwhile are not in later pages. */
 export async function readProducts(
   db: Db,
   owner: Payee & { id: string },
-  { days, limit, after }: ProductRequest,
+  request: ProductRequest & { until: Date },
+  /** Undefined where there are no other cells. */
+  ofOthers?: readonly ProductRow[],
 ): Promise<MerchantProductPage> {
+  const { days, limit, until, after } = request;
+  const most = limit + 1;
+  const isAlone = ofOthers === undefined;
+  const here = await readSold(db, owner, {
+    days,
+    until,
+    ...(isAlone ? { after, most } : { after: undefined, most: MOST_OF_CELL }),
+  });
+  const rows = isAlone ? here : mergeProducts([here, ofOthers], { after, most });
+  const shown = rows.slice(0, limit);
   const since = await firstDay(db, days);
-  const until = after?.until ?? (await databaseNow(db));
+  const reasons = await readReasons(db, owner.id, { since, shown });
+  const last = shown.at(-1);
+  const isMore = rows.length > limit && last !== undefined;
+  return {
+    items: shown.map((row) => present(row, reasons.get(row.key) ?? [])),
+    nextCursor: isMore ? encodePlace({ ...last, until }) : null,
+  };
+}
+
+type ProductOrder = Pick<ProductPlace, "volume" | "trouble" | "key">;
+const byVolume = (left: ProductOrder, right: ProductOrder): number =>
+  left.volume === right.volume
+    ? right.trouble - left.trouble || (left.key < right.key ? -1 : left.key > right.key ? 1 : 0)
+    : left.volume > right.volume
+      ? -1
+      : 1;
+
+/** The sums of several cells, in the order of the list. */
+export function mergeProducts(
+  lists: readonly (readonly ProductRow[])[],
+  { after, most }: Pick<Sold, "after" | "most">,
+): ProductRow[] {
+  const sums = new Map<string, ProductRow>();
+  for (const row of lists.flat()) {
+    const sum = sums.get(row.key);
+    sums.set(row.key, sum ? addProduct(sum, row) : row);
+  }
+  return [...sums.values()]
+    .filter((row) => after === undefined || byVolume(after, row) < 0)
+    .toSorted(byVolume)
+    .slice(0, most);
+}
+
+const addProduct = (left: ProductRow, right: ProductRow): ProductRow => ({
+  ...left,
+  settled: left.settled + right.settled,
+  volume: left.volume + right.volume,
+  refunded: left.refunded + right.refunded,
+  pending: left.pending + right.pending,
+  failed: left.failed + right.failed,
+  refused: left.refused + right.refused,
+  trouble: left.trouble + right.trouble,
+});
+
+/** `owner.id`: null in a cell that has no account of this wallet. */
+export async function readSold(
+  db: Db,
+  owner: Payee & { id: string | null },
+  { days, until, after, most }: Sold,
+): Promise<ProductRow[]> {
+  const since = await firstDay(db, days);
   const later =
     after === undefined
       ? Prisma.sql`TRUE`
       : Prisma.sql`(g.volume, g.trouble) < (${decimalOf(after.volume)}::numeric, ${after.trouble}::int)
           OR ((g.volume, g.trouble) = (${decimalOf(after.volume)}::numeric, ${after.trouble}::int) AND g.key > ${after.key})`;
   // SQL: sums of two tables over what was sold. The first conditions match settlements_payee_idx.
-  const rows = await db.$queryRaw<ProductRow[]>`
+  const rows = await db.$queryRaw<StoredProduct[]>`
     WITH back AS (
       SELECT r.settlement_id, sum(r.value) AS refunded
         FROM refunds r JOIN settlements s USING (from_address, chain_id, asset, nonce)
-       WHERE r.owner_id = ${owner.id} AND r.created_at >= ${since}
+       WHERE r.from_address = ${owner.address} AND (${owner.chainId} = 0 OR r.chain_id = ${owner.chainId})
+         AND r.created_at >= ${since}
          AND NOT (s.status IN ('failed', 'expired') AND s.final_at IS NOT NULL)
        GROUP BY 1),
     sold AS (
@@ -110,15 +187,12 @@ export async function readProducts(
              left(encode(sha256(convert_to(method || ' ' || url, 'UTF8')), 'hex'), 32) AS key
         FROM sold FULL JOIN refused USING (url, method))
     SELECT * FROM sums g WHERE ${later}
-     ORDER BY volume DESC, trouble DESC, key LIMIT ${limit + 1}`;
-  const shown = rows.slice(0, limit);
-  const reasons = await readReasons(db, owner.id, { since, shown });
-  const last = shown.at(-1);
-  const isMore = rows.length > limit && last !== undefined;
-  return {
-    items: shown.map((row) => present(row, reasons.get(row.key) ?? [])),
-    nextCursor: isMore ? encodePlace({ ...last, until, volume: atomicOf(last.volume) }) : null,
-  };
+     ORDER BY volume DESC, trouble DESC, key LIMIT ${most}`;
+  return rows.map((row) => ({
+    ...row,
+    volume: atomicOf(row.volume),
+    refunded: atomicOf(row.refunded),
+  }));
 }
 
 /** The most frequent reasons of each product. */
@@ -156,8 +230,8 @@ const present = (
     method: row.method === "" ? null : row.method,
   },
   settled: row.settled,
-  volume: formatAtomic(atomicOf(row.volume)),
-  refunded: formatAtomic(atomicOf(row.refunded)),
+  volume: formatAtomic(row.volume),
+  refunded: formatAtomic(row.refunded),
   pending: row.pending,
   failed: row.failed,
   refused: row.refused,

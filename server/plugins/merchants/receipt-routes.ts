@@ -1,13 +1,27 @@
 /** Receipts: the merchant makes the link, and everybody who has it reads the signed receipt. */
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
+import type { FastifyInstance } from "fastify";
 import { ApiError } from "../../errors.ts";
 import { databaseNow } from "../../infra/db/prisma.ts";
 import { IdParams } from "../../schemas/common.ts";
 import { NewMerchantReceipt, SignedMerchantReceipt } from "../../schemas/merchants.ts";
 import { makeReceipt, receiptUrl, signReceipt } from "./receipts.ts";
-import { findPaid, findReceipted, readRefundsOf } from "./store.ts";
+import { findPaid, findReceipted, readRefundsOf, type Payee } from "./store.ts";
 
 const tags = ["merchants"];
+
+export async function makeReceiptOf(
+  { prisma, config }: Pick<FastifyInstance, "prisma" | "config">,
+  payee: Payee,
+  settlementId: string,
+): Promise<NewMerchantReceipt> {
+  const row = await findPaid(prisma, payee, settlementId);
+  if (!row) throw new ApiError("not_found", { detail: "You have no settlement with this id." });
+  if (row.status !== "settled")
+    throw new ApiError("conflict", { detail: "Only a settled payment has a receipt." });
+  const id = await makeReceipt(prisma, row.id);
+  return { id, url: receiptUrl(config.publicUrl, id) };
+}
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
@@ -23,12 +37,9 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async ({ owner, params }) => {
-      const row = await findPaid(app.prisma, owner, params.id);
-      if (!row) throw new ApiError("not_found", { detail: "You have no settlement with this id." });
-      if (row.status !== "settled")
-        throw new ApiError("conflict", { detail: "Only a settled payment has a receipt." });
-      const id = await makeReceipt(app.prisma, row.id);
-      return { id, url: receiptUrl(app.config.publicUrl, id) };
+      const others = app.otherCellsOfMerchant;
+      const isElsewhere = others && !(await findPaid(app.prisma, owner, params.id));
+      return isElsewhere ? others.receipt(owner, params.id) : makeReceiptOf(app, owner, params.id);
     },
   );
 

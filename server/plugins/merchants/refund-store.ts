@@ -13,7 +13,8 @@ export type RefundFault = "locked" | "recorded" | "accepted" | "committed";
 
 export interface RefundToMake {
   id: string;
-  owner: Payee & { id: string };
+  /** `id`: null if the merchant's account is in another cell. */
+  owner: Payee & { id: string | null };
   settlementId: string;
   authorization: SignedAuthorization;
   /**

@@ -34,8 +34,10 @@ interface RefundsDeps {
 }
 
 interface Refunder extends Payee {
-  id: string;
-  isAdmitted: boolean;
+  /** Null if its account is in another cell. */
+  id: string | null;
+  /** The merchant whose gas share is charged; undefined for third parties. */
+  merchant: string | undefined;
 }
 
 export class Refunds {
@@ -126,7 +128,7 @@ export class Refunds {
       settlementId: paid.id,
       authorization: checked.authorization,
       numberOf: (due) => (refundNonce(paid, due) === order.nonce ? due : undefined),
-      merchant: owner.isAdmitted ? owner.id : undefined,
+      merchant: owner.merchant,
     });
     switch (made.outcome) {
       case "too_much":

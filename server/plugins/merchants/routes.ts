@@ -25,6 +25,7 @@ import {
   RefundRequest,
   RevokedMerchantKey,
 } from "../../schemas/merchants.ts";
+import { databaseNow } from "../../infra/db/prisma.ts";
 import { acceptEmptyJson } from "../http/index.ts";
 import { withinTime } from "../payments/search.ts";
 import {
@@ -34,30 +35,14 @@ import {
   viewMerchantKey,
   type KeyCall,
 } from "./keys.ts";
+import { findDetail } from "./detail.ts";
+import { settlementExport, settlementPage } from "./lists.ts";
+import { addOverviews, readOverview } from "./overview.ts";
 import { readProductRequest, readProducts } from "./products.ts";
 import receiptRoutes from "./receipt-routes.ts";
-import { receiptOf, receiptUrl } from "./receipts.ts";
 import { presentRefund } from "./refunds.ts";
-import {
-  findPaid,
-  listPaid,
-  readDays,
-  readFailures,
-  readRefundsOf,
-  readRefundTotals,
-  readRefusals,
-  readTotals,
-} from "./store.ts";
-import {
-  networkName,
-  presentDay,
-  presentPaid,
-  presentPaidWhole,
-  presentReason,
-  presentTotals,
-  readSettlementFilters,
-  settlementsCsv,
-} from "./view.ts";
+import { findPaid, readRefusals } from "./store.ts";
+import { networkName, presentDay, presentReason, presentTotals } from "./view.ts";
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   acceptEmptyJson(app);
@@ -83,6 +68,9 @@ async function assertHasWallet({ owner }: Pick<FastifyRequest, "owner">): Promis
 const reading: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "owner", errors: ["conflict"] } as const;
   app.addHook("preHandler", assertHasWallet);
+  const others = app.otherCellsOfMerchant;
+  const { reading, config: settings } = app;
+  const lister = { reading: reading.bind(app), config: settings, others };
 
   app.get(
     "/api/merchant",
@@ -98,25 +86,23 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
     },
     async ({ owner, query }) => {
       const days = Number(query.days ?? DEFAULT_DAYS);
-      const [totals, refunded, perDay, failures, refusals] = await app.reading((prisma) =>
-        Promise.all([
-          readTotals(prisma, owner, days),
-          readRefundTotals(prisma, owner.id, days),
-          readDays(prisma, owner, days),
-          readFailures(prisma, owner, days),
-          readRefusals(prisma, owner.id, days),
-        ]),
-      );
+      const [here, elsewhere, refusals] = await Promise.all([
+        readOverview(app, owner, days),
+        others?.overview(owner, days),
+        app.reading((prisma) => readRefusals(prisma, owner.id, days)),
+      ]);
+      const sums = addOverviews(here, elsewhere?.found ?? []);
       return {
         address: getAddress(owner.address),
         network: owner.chainId === 0 ? null : networkName(owner.chainId),
         admitted: app.isAdmittedMerchant(owner),
         needsKey: isClosed(app.config),
         facilitator: `${app.config.publicUrl}/api/x402`,
-        totals: presentTotals(totals, refunded),
-        days: perDay.map(presentDay),
-        failures: failures.map(presentReason),
+        totals: presentTotals(sums.totals),
+        days: sums.days.map(presentDay),
+        failures: sums.failures.map(presentReason),
         refusals: refusals.map(presentReason),
+        ...(elsewhere && { missingCells: elsewhere.missing }),
       };
     },
   );
@@ -137,9 +123,15 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
     },
     async ({ owner, query }) => {
       const request = readProductRequest(query);
-      return app.reading((prisma) =>
-        withinTime(prisma, app.config.timings.searchMs, (tx) => readProducts(tx, owner, request)),
+      const { days, after } = request;
+      const until = after?.until ?? (await databaseNow(app.prisma));
+      const elsewhere = await others?.products(owner, { days, until });
+      const page = await app.reading((prisma) =>
+        withinTime(prisma, app.config.timings.searchMs, (tx) =>
+          readProducts(tx, owner, { ...request, until }, elsewhere?.found.flat()),
+        ),
       );
+      return { ...page, ...(elsewhere && { missingCells: elsewhere.missing }) };
     },
   );
 
@@ -155,10 +147,9 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
         response: { 200: MerchantSettlementPage },
       },
     },
-    async ({ owner, query }) => {
-      const filter = readSettlementFilters(query, app.config.networks);
-      const rows = await app.reading((prisma) => listPaid(prisma, owner, filter));
-      return toPage(rows, filter.page.limit, presentPaid);
+    async ({ owner, query: { limit, cursor, ...query } }) => {
+      const page = readPage({ ...(limit && { limit }), ...(cursor && { cursor }) });
+      return settlementPage(lister, { payee: owner, query }, page);
     },
   );
 
@@ -175,14 +166,12 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async ({ owner, query }, reply) => {
-      const { page, ...filter } = readSettlementFilters(query, app.config.networks);
-      const lines = settlementsCsv(
-        (chunk) => app.reading((prisma) => listPaid(prisma, owner, { ...filter, page: chunk })),
-        page,
-      );
+      const { lines, missing } = await settlementExport(lister, { payee: owner, query });
+      // Whoever opens the file later sees what is not in it.
+      const name = ["settlements", ...missing.map((cell) => `without-${cell}`)].join("-");
       return reply
         .type("text/csv; charset=utf-8")
-        .header("content-disposition", 'attachment; filename="settlements.csv"')
+        .header("content-disposition", `attachment; filename="${name}.csv"`)
         .send(Readable.from(lines));
     },
   );
@@ -200,20 +189,22 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async ({ owner, params }) => {
-      const row = await findPaid(app.prisma, owner, params.id);
-      if (!row) throw new ApiError("not_found", { detail: "You have no settlement with this id." });
-      const [refunds, receipt] = await Promise.all([
-        readRefundsOf(app.prisma, [row.id]),
-        receiptOf(app.prisma, row.id),
-      ]);
-      const url = receipt === undefined ? null : receiptUrl(app.config.publicUrl, receipt);
-      return presentPaidWhole(row, refunds, url);
+      const found =
+        (await findDetail(app, owner, params.id)) ??
+        (await others?.find(owner, params.id))?.settlement;
+      if (!found)
+        throw new ApiError("not_found", { detail: "You have no settlement with this id." });
+      return found;
     },
   );
 };
 
 const refunding: FastifyPluginAsyncTypebox = async (app) => {
   app.addHook("preHandler", assertHasWallet);
+  const refundHere = async (...args: Parameters<typeof app.refunds.refund>): Promise<Refund> => {
+    const row = await app.refunds.refund(...args);
+    return presentRefund(row, networkName(row.chainId));
+  };
   app.post(
     "/api/merchant/settlements/:id/refund",
     {
@@ -248,12 +239,13 @@ const refunding: FastifyPluginAsyncTypebox = async (app) => {
     },
     async ({ owner, params, body }, reply) => {
       const { id, address, chainId } = owner;
-      const row = await app.refunds.refund(
-        { id, address, chainId, isAdmitted: app.isAdmittedMerchant(owner) },
-        params.id,
-        body,
-      );
-      const refund = presentRefund(row, networkName(row.chainId));
+      const merchant = app.isAdmittedMerchant(owner) ? id : undefined;
+      const refunder = { id, address, chainId, merchant };
+      const others = app.otherCellsOfMerchant;
+      const isElsewhere = others && !(await findPaid(app.prisma, owner, params.id));
+      const refund = isElsewhere
+        ? await others.refund(refunder, params.id, body)
+        : await refundHere(refunder, params.id, body);
       return reply.code(refund.status === "pending" ? 202 : 200).send(refund);
     },
   );

@@ -93,7 +93,12 @@ async function idsIn(db: Db, payee: Payee, txHash: string): Promise<string[]> {
 }
 
 /** Newest first; one row more than the page, to know whether there is another. */
-export async function listPaid(db: Db, payee: Payee, filter: SettlementFilter): Promise<PaidRow[]> {
+export async function listPaid(
+  db: Db,
+  payee: Payee,
+  filter: SettlementFilter,
+  read: typeof readKeyset = readKeyset,
+): Promise<PaidRow[]> {
   const { statuses, chainId, from, to, payer, minimumAtomic, payment } = filter;
   const ids =
     payment === undefined || !TX_HASH.test(payment) ? payment : await idsIn(db, payee, payment);
@@ -105,7 +110,7 @@ export async function listPaid(db: Db, payee: Payee, filter: SettlementFilter): 
     createdAt: { ...(from && { gte: from }), ...(to && { lt: to }) },
   };
   const onChain = chainId === undefined ? {} : { chainId: BigInt(chainId) };
-  const stored = await readKeyset(filter.page, (where, order) =>
+  const stored = await read(filter.page, (where, order) =>
     db.settlement.findMany({
       where: { AND: [paidTo(payee), within, onChain, where] },
       select: COLUMNS,
@@ -321,11 +326,7 @@ export async function readTotals(db: Db, payee: Payee, days: number): Promise<To
 }
 
 /** Oldest first, empty days as zeros. */
-export async function readDays(
-  db: Db,
-  owner: Payee & { id: string },
-  days: number,
-): Promise<DayRow[]> {
+export async function readDays(db: Db, owner: Payee, days: number): Promise<DayRow[]> {
   const since = await firstDay(db, days);
   // SQL: sums per day with the gaps filled; Prisma groups by columns only.
   const rows = await db.$queryRaw<Raw<DayRow>[]>`
@@ -344,7 +345,8 @@ export async function readDays(
     back AS (
       SELECT date_trunc('day', r.created_at, 'UTC') AS day, sum(r.value) AS refunded
         FROM refunds r JOIN settlements s USING (from_address, chain_id, asset, nonce)
-       WHERE r.owner_id = ${owner.id} AND r.created_at >= ${since} AND s.status = 'settled'
+       WHERE r.from_address = ${owner.address} AND (${owner.chainId} = 0 OR r.chain_id = ${owner.chainId})
+         AND r.created_at >= ${since} AND s.status = 'settled'
        GROUP BY 1)
     SELECT day, coalesce(settled, 0) AS settled, coalesce(failed, 0) AS failed, coalesce(volume, 0) AS volume,
            coalesce(refunded, 0) AS refunded
@@ -358,7 +360,7 @@ export async function readDays(
 
 export async function readRefundTotals(
   db: Db,
-  ownerId: string,
+  owner: Payee,
   days: number,
 ): Promise<{ refunds: number; refunded: bigint }> {
   const since = await firstDay(db, days);
@@ -366,13 +368,14 @@ export async function readRefundTotals(
   const rows = await db.$queryRaw<{ refunds: number; refunded: Prisma.Decimal }[]>`
     SELECT count(*)::int AS refunds, coalesce(sum(r.value), 0) AS refunded
       FROM refunds r JOIN settlements s USING (from_address, chain_id, asset, nonce)
-     WHERE r.owner_id = ${ownerId} AND r.created_at >= ${since}
+     WHERE r.from_address = ${owner.address} AND (${owner.chainId} = 0 OR r.chain_id = ${owner.chainId})
+       AND r.created_at >= ${since}
        AND NOT (s.status IN ('failed', 'expired') AND s.final_at IS NOT NULL)`;
   const [row] = rows;
   return { refunds: row?.refunds ?? 0, refunded: row ? atomicOf(row.refunded) : 0n };
 }
 
-const MOST_REASONS = 20;
+export const MOST_REASONS = 20;
 
 /** Reasons of failed settlements, most frequent first. */
 export async function readFailures(db: Db, payee: Payee, days: number): Promise<ReasonRow[]> {

@@ -1,14 +1,15 @@
 /** Merchants' data in API form: settlements, the overview per day, and settlements as CSV. */
+import type { Static } from "typebox";
 import { getAddress } from "viem";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
-import { readPage } from "../../core/paging.ts";
+import type { Place } from "../../core/paging.ts";
 import { parseAddress } from "../../core/foreign-text.ts";
 import type {
   Merchant,
   MerchantSettlement,
   MerchantSettlementDetail,
-  MerchantSettlementFilters,
+  MerchantExportFilters,
 } from "../../schemas/merchants.ts";
 import { paymentSchemeOf } from "../../schemes/index.ts";
 import { REASONS } from "../../schemes/scheme.ts";
@@ -17,12 +18,13 @@ import { csvCell, readTime } from "../payments/history.ts";
 import { MOST_REFUNDS } from "./refund-store.ts";
 import { fixOf } from "./fixes.ts";
 import { presentRefund } from "./refunds.ts";
-import type { DayRow, PaidRow, ReasonRow, RefundRow, SettlementFilter, Totals } from "./store.ts";
+import type { Overview } from "./overview.ts";
+import type { DayRow, PaidRow, ReasonRow, RefundRow, SettlementFilter } from "./store.ts";
 
 export function readSettlementFilters(
-  query: MerchantSettlementFilters,
+  query: Static<typeof MerchantExportFilters>,
   networks: readonly NetworkFacts[],
-): SettlementFilter {
+): Omit<SettlementFilter, "page"> {
   const { status, network: name, payer, minimum, payment } = query;
   const network = name === undefined ? undefined : findNetwork(name, networks);
   if (name !== undefined && !network)
@@ -47,7 +49,6 @@ export function readSettlementFilters(
     ...(payment !== undefined && {
       payment: /^0x/i.test(payment) ? payment.toLowerCase() : payment,
     }),
-    page: readPage(query),
   };
 }
 
@@ -99,14 +100,10 @@ export const presentPaidWhole = (
   refunds: refunds.map((refund) => presentRefund(refund, networkName(refund.chainId))),
 });
 
-export const presentTotals = (
-  totals: Totals,
-  { refunds, refunded }: { refunds: number; refunded: bigint },
-): Merchant["totals"] => ({
+export const presentTotals = (totals: Overview["totals"]): Merchant["totals"] => ({
   ...totals,
   volume: formatAtomic(totals.volume),
-  refunds,
-  refunded: formatAtomic(refunded),
+  refunded: formatAtomic(totals.refunded),
 });
 
 export const presentDay = (row: DayRow): Merchant["days"][number] => ({
@@ -150,21 +147,27 @@ const COLUMNS: readonly [string, (row: MerchantSettlement) => string | null][] =
   ["maximum", (row) => row.maximum],
   ["delivery", (row) => row.delivery],
 ];
-const CSV_CHUNK = 500;
+export const CSV_CHUNK = 500;
+
+/** A page of settlements with one more, which only shows that there is another page. */
+export type SettlementLister = (page: SettlementFilter["page"]) => Promise<MerchantSettlement[]>;
+
+export const placeOfSettlement = ({ id, createdAt }: MerchantSettlement): Place => ({
+  id,
+  createdAtMicros: BigInt(Date.parse(createdAt)) * 1000n,
+});
 
 /** All matching settlements, newest first, read in chunks: an export of any size needs little memory. */
-export async function* settlementsCsv(
-  list: (page: SettlementFilter["page"]) => Promise<PaidRow[]>,
-  first: SettlementFilter["page"],
-): AsyncGenerator<string> {
+export async function* settlementsCsv(list: SettlementLister): AsyncGenerator<string> {
   yield `${COLUMNS.map(([name]) => name).join(",")}\r\n`;
-  let { after } = first;
+  let after: Place | undefined;
   for (;;) {
     const rows = await list({ limit: CSV_CHUNK, after });
     const shown = rows.slice(0, CSV_CHUNK);
-    yield shown.map((row) => csvLine(presentPaid(row))).join("");
-    if (rows.length <= CSV_CHUNK) return;
-    after = shown.at(-1);
+    yield shown.map(csvLine).join("");
+    const last = shown.at(-1);
+    if (rows.length <= CSV_CHUNK || !last) return;
+    after = placeOfSettlement(last);
   }
 }
 

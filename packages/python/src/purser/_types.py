@@ -589,7 +589,8 @@ class ListingThirdParty(TypedDict):
 class Listing(TypedDict):
     id: str
     mine: bool
-    source: Union[Literal["owner"], Literal["bazaar"], Literal["built-in"], Literal["well-known"], ListingSource]
+    source: Union[Literal["owner"], Literal["bazaar"], Literal["built-in"], Literal["well-known"], Literal["cell"], ListingSource]
+    cell: NotRequired[str]
     url: str
     host: str
     method: Union[Literal["GET"], Literal["POST"], Literal["PUT"], Literal["PATCH"], Literal["DELETE"]]
@@ -628,7 +629,8 @@ class ListingSummaryThirdParty(TypedDict):
 class ListingSummary(TypedDict):
     id: str
     mine: NotRequired[bool]
-    source: NotRequired[Union[Literal["owner"], Literal["bazaar"], Literal["built-in"], Literal["well-known"], ListingSummarySource]]
+    source: NotRequired[Union[Literal["owner"], Literal["bazaar"], Literal["built-in"], Literal["well-known"], Literal["cell"], ListingSummarySource]]
+    cell: NotRequired[str]
     url: str
     host: NotRequired[str]
     method: Union[Literal["GET"], Literal["POST"], Literal["PUT"], Literal["PATCH"], Literal["DELETE"]]

@@ -12,6 +12,7 @@ import { Fees } from "../../features/merchant/Fees.tsx";
 import { MerchantKeys } from "../../features/merchant/MerchantKeys.tsx";
 import {
   MerchantNumbers,
+  MissingCells,
   VolumePerDay,
   WhyFailed,
 } from "../../features/merchant/MerchantNumbers.tsx";
@@ -67,6 +68,7 @@ export default function MerchantScreen(): ReactNode {
           what="numbers"
           failed={merchant ? "These numbers may be out of date" : "The numbers could not be loaded"}
         />
+        <MissingCells cells={merchant?.missingCells ?? []} />
         {(merchant || !error) && <MerchantNumbers merchant={merchant} days={days} />}
         {merchant && <VolumePerDay merchant={merchant} />}
         {!merchant && !error && (

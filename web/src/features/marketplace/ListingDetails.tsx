@@ -56,13 +56,14 @@ export function ListingTerms({ listing }: { listing: Listing }): ReactNode {
 }
 
 /** Nobody here signed for it, which a buyer should see before its texts. */
-function FoundIn({ listing: { source } }: { listing: Listing }): ReactNode {
+function FoundIn({ listing: { source, cell } }: { listing: Listing }): ReactNode {
   if (typeof source === "object")
     return (
       <Note color="yellow">
         Found in the catalogue of {new URL(source.catalogue).host}; nobody signed for it here.
       </Note>
     );
+  if (source === "cell") return <Note>Listed in another part ({cell}) of this service.</Note>;
   return source === "well-known" && <Note>Found in the host’s own list of its paid APIs.</Note>;
 }
 

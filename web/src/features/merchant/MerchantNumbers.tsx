@@ -1,7 +1,7 @@
 import { Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Chart } from "../../components/Chart.tsx";
-import { Columns, Section, Stat, Stats } from "../../components/Layout.tsx";
+import { Columns, Note, Section, Stat, Stats } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
 import { atomic, formatUsdc } from "../../lib/money.ts";
@@ -35,6 +35,17 @@ export function MerchantNumbers({
         {totals && <Money amount={totals.refunded} />}
       </Stat>
     </Stats>
+  );
+}
+
+/** Cells of this service that did not answer. */
+export function MissingCells({ cells }: { cells: readonly string[] }): ReactNode {
+  if (cells.length === 0) return null;
+  return (
+    <Note color="yellow">
+      {cells.length === 1 ? "A part" : "Parts"} of this service ({cells.join(", ")}) did not answer.
+      The numbers and lists on this page are without the payments that were settled there.
+    </Note>
   );
 }
 
