@@ -120,6 +120,11 @@ export async function merchantCases(t: Test, { worlds, payerOf, whileDown }: Two
   });
 
   await t.test("a payment of another cell is refunded once, and has a receipt", async (t) => {
+    // The merchant's account was once in that cell.
+    await two.database.pool.query(
+      `INSERT INTO owners (id, address, chain_id, moved_to, moved_url, moved_at) VALUES ('own_moved', $1, 0, 'c1', 'http://c1', now())`,
+      [payTo.toLowerCase()],
+    );
     const before = await chain.usdcOf(payers.c2.address);
     const sent = await refund(one, back, ofSecond, "0.003");
     t.match(sent, { status: 200, body: { status: "settled", amount: "0.003" } });

