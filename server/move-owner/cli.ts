@@ -176,10 +176,11 @@ if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href
   try {
     await moveOwner(process.argv.slice(2), process.env, (line) => console.log(line));
   } catch (error) {
-    const isOurs = [ConfigError, CustodyError, NotMoved, TypeError].some(
-      (kind) => error instanceof kind,
-    );
-    console.error(isOurs ? (error as Error).message : error);
+    const { code = "", message } = error as NodeJS.ErrnoException;
+    const isOurs =
+      [ConfigError, CustodyError, NotMoved].some((kind) => error instanceof kind) ||
+      code.startsWith("ERR_PARSE_ARGS");
+    console.error(isOurs ? message : error);
     process.exitCode = 1;
   }
 }

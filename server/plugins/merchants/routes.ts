@@ -167,7 +167,7 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
     },
     async ({ owner, query }, reply) => {
       const { lines, missing } = await settlementExport(lister, { payee: owner, query });
-      // Whoever opens the file later sees what is not in it.
+      // The file's name says what is not in it, also later.
       const name = ["settlements", ...missing.map((cell) => `without-${cell}`)].join("-");
       return reply
         .type("text/csv; charset=utf-8")
