@@ -12,7 +12,7 @@ BEGIN
     RETURN FALSE;
   END IF;
   INSERT INTO fee_accounts AS a (chain_id, account, charged, paid) VALUES (p_chain_id, lower(p_account), 0, p_amount)
-  ON CONFLICT (chain_id, account) DO UPDATE SET paid = a.paid + EXCLUDED.paid;
+  ON CONFLICT (chain_id, account) DO UPDATE SET paid = a.paid + EXCLUDED.paid, tx = EXCLUDED.tx;
   RETURN TRUE;
 END;
 $$;

@@ -38,6 +38,6 @@ BEGIN
   INSERT INTO fee_accounts AS a (chain_id, account, charged, paid)
   SELECT p_chain_id, m.account, m.charged, m.paid FROM moved m ORDER BY m.account
   ON CONFLICT (chain_id, account) DO UPDATE
-     SET charged = a.charged + EXCLUDED.charged, paid = a.paid + EXCLUDED.paid;
+     SET charged = a.charged + EXCLUDED.charged, paid = a.paid + EXCLUDED.paid, tx = EXCLUDED.tx;
 END;
 $$;

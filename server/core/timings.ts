@@ -84,6 +84,8 @@ export interface Timings {
   webhookLookMs: number;
   /** How often a round looks for more deliveries while some are in progress. */
   webhookRefillMs: number;
+  /** How often the news of another cell are read. */
+  cellNewsMs: number;
   /** How often a changed list of screened addresses is looked for. */
   screeningLookMs: number;
   /** The time limit for an answer of the operator's screening service. */
@@ -136,6 +138,7 @@ export const TIMINGS: Readonly<Timings> = {
   webhookTimeoutMs: 15_000,
   webhookLookMs: 500,
   webhookRefillMs: 200,
+  cellNewsMs: 2_000,
   screeningLookMs: 5_000,
   screeningAnswerMs: 2_000,
   screeningFreshMs: 60_000,

@@ -182,6 +182,15 @@ const rulesFor = (days: Retention): readonly Rule[] => [
   { what: "mailTokens", hours: 0, sql: rowsOf("mail_tokens", "expires_at") },
   { what: "waitingForMail", hours: 8 * DAY, sql: rowsOf("mail_waiting", "created_at") },
 
+  // What other cells read. A cell that was taken out of the list does not ask any more.
+  { what: "cells", hours: DAY, sql: rowsOf("cell_news", "greatest(next_read_at, read_at)") },
+  {
+    what: "notices",
+    hours: 1,
+    sql: rowsOf("cell_notices", "created_at", "r.tx < ALL (SELECT their_tx FROM cell_news)"),
+  },
+  { what: "notices", hours: 3 * DAY, sql: rowsOf("cell_notices", "created_at") },
+
   // Owners. Orders that were prepared and not signed in time; signed ones are evidence and are kept.
   {
     what: "preparedOrders",

@@ -150,6 +150,15 @@ export const PageQuery = Strict(pageQuery);
 export const Page = <T extends TSchema>(item: T) =>
   Type.Object({ items: Type.Array(item), nextCursor: Nullable(Type.String()) });
 
+export const missingCells = {
+  missingCells: Type.Optional(
+    Type.Array(Type.String(), {
+      description:
+        "Cells of this service that did not answer: what was settled there is left out. Only where there are several cells",
+    }),
+  ),
+};
+
 /**
  * Text of third parties, kept apart from our own: invisible characters are removed, and it is still only data. No member
  * is ever an instruction to a program or a model.

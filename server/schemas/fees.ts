@@ -6,6 +6,7 @@ import {
   Amount,
   Described,
   Id,
+  missingCells,
   NetworkId,
   Nullable,
   OneOf,
@@ -58,7 +59,7 @@ export const FeeEntry = Type.Object({
   createdAt: Timestamp,
 });
 export type FeeEntry = Static<typeof FeeEntry>;
-export const FeeEntryPage = Page(FeeEntry);
+export const FeeEntryPage = Type.Object({ ...Page(FeeEntry).properties, ...missingCells });
 
 export const PayFeesQuery = Strict({
   account: Described(AddressInput, "The payee that owes them"),

@@ -8,6 +8,7 @@ import {
   Digits,
   Hex32,
   Id,
+  missingCells,
   NetworkId,
   Nullable,
   OneOf,
@@ -35,15 +36,6 @@ const Reasons = Type.Array(
     lastAt: Timestamp,
   }),
 );
-
-const missingCells = {
-  missingCells: Optional(
-    Type.Array(Type.String(), {
-      description:
-        "Cells of this service that did not answer: what was settled there is left out. Only where there are several cells",
-    }),
-  ),
-};
 
 export const MerchantQuery = Strict({
   days: Optional(

@@ -5,7 +5,7 @@ import type { TestApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { seller, SELLER } from "../marketplace/seller.ts";
 import { send } from "../merchants/world.ts";
-import type { TwoCells } from "./two-cells.ts";
+import type { CellsWorld } from "./cells-world.ts";
 
 /** Rounds as the job makes them, with all documents due. */
 async function discover({ app }: TestApp): Promise<void> {
@@ -16,7 +16,7 @@ async function discover({ app }: TestApp): Promise<void> {
   await app.discovery.tidy();
 }
 
-export async function marketplaceCases(t: Test, { worlds, payerOf, whileDown }: TwoCells) {
+export async function marketplaceCases(t: Test, { worlds, payerOf, whileDown }: CellsWorld) {
   const [one, two] = worlds;
   const shop = await seller(t);
   Object.assign(shop.terms, { network: `eip155:${one.chain.chainId}`, asset: one.chain.usdc });

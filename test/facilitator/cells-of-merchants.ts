@@ -8,7 +8,7 @@ import { signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { pay, refund, refundUrl, send, type Owner } from "../merchants/world.ts";
 import { post, signedPayment } from "./payments.ts";
-import { SECRET, type TwoCells } from "./two-cells.ts";
+import { SECRET, type CellsWorld } from "./cells-world.ts";
 
 interface Listed {
   items: { id: string; createdAt: string; amount: string }[];
@@ -16,7 +16,7 @@ interface Listed {
   missingCells: string[];
 }
 
-export async function merchantCases(t: Test, { worlds, payerOf, whileDown }: TwoCells) {
+export async function merchantCases(t: Test, { worlds, payerOf, whileDown }: CellsWorld) {
   const [one, two] = worlds;
   const { chain } = one;
   const merchant = await signIn(one, await payerOf("c1"));

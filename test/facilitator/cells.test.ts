@@ -1,4 +1,4 @@
-// Goal: one payment has one success over two cells, wherever, however often and in whatever form it is posted; a cell
+// Goal: one payment has one success over all cells, wherever, however often and in whatever form it is posted; a cell
 // that is down is not replaced, and nobody but a cell speaks as one.
 import type { FastifyInstance } from "fastify";
 import t from "tap";
@@ -10,34 +10,35 @@ import { createAgent, freshNonce, signIn, siweMessage, verify } from "../helpers
 import { approvePermit2 } from "../helpers/permit2.ts";
 import { marketplaceCases } from "./cells-marketplace.ts";
 import { merchantCases } from "./cells-of-merchants.ts";
+import { newsCases } from "./cells-news.ts";
 import { post, signedPayment, type Body } from "./payments.ts";
 import { permit2Payment } from "./permit2-payments.ts";
-import { SECRET, twoCells } from "./two-cells.ts";
+import { SECRET, cellsWorld } from "./cells-world.ts";
 
 const successes = (answers: { success?: unknown }[]) =>
   answers.filter(({ success }) => success === true).length;
 
-t.test("two cells", async (t) => {
-  const all = await twoCells(t);
+t.test("three cells", async (t) => {
+  const all = await cellsWorld(t);
   const { worlds, cells, payerOf, whileDown } = all;
-  const [{ app: one, chain }, { app: two }] = worlds;
+  const [{ app: one, chain }, { app: two }, { app: three }] = worlds;
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
   const paid = async (): Promise<bigint> => chain.usdcOf(payTo);
   const make = (payer: PrivateKeyAccount): Promise<Body> => signedPayment({ chain, payer, payTo });
   const countOf = async ({ app }: TestApp): Promise<number> =>
     Number((await app.pool.query("SELECT count(*) AS n FROM settlements")).rows[0].n);
 
-  await t.test("the same payment posted to both at once succeeds once", async (t) => {
-    for (const id of ["c1", "c2"]) {
+  await t.test("the same payment posted to all at once succeeds once", async (t) => {
+    for (const id of ["c1", "c2", "c3"]) {
       const body = await make(await payerOf(id));
       const before = await paid();
       const answers = await Promise.all(
-        [one, two, one, two].map((app) => post(app, "settle", body)),
+        [one, two, three, one, two, three].map((app) => post(app, "settle", body)),
       );
       t.equal(successes(answers), 1, `a payer of ${id}`);
       t.equal(await paid(), before + 1_000n);
     }
-    t.same(await Promise.all(worlds.map(countOf)), [1, 1], "each payer is its own cell's");
+    t.same(await Promise.all(worlds.map(countOf)), [1, 1, 1], "each payer is its own cell's");
   });
 
   await t.test("members that name another payer do not send it to another cell", async (t) => {
@@ -221,7 +222,9 @@ t.test("two cells", async (t) => {
 
   await t.test("a marketplace of both cells", (t) => marketplaceCases(t, all));
 
-  await t.test("a merchant and its payments in both cells", (t) => merchantCases(t, all));
+  await t.test("a merchant and its payments in all cells", (t) => merchantCases(t, all));
+
+  await t.test("what cells tell each other", (t) => newsCases(t, all));
 });
 
 async function trySignIn(world: TestApp, account: PrivateKeyAccount): Promise<object> {

@@ -16,6 +16,7 @@ import {
 } from "../../core/cells.ts";
 import { AddressInput, AddressOutput } from "../../schemas/common.ts";
 import type { Authorization } from "../../core/authorization.ts";
+import { exchangeNews, newsRoutes } from "./news.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -273,6 +274,10 @@ export default fp(
     app.decorate("cells", cells);
     if (cells) app.addHook("onClose", () => cells.close());
     if (settings) await app.register(routes, { self: settings.self });
+    if (cells) {
+      exchangeNews(app, cells);
+      await app.register(newsRoutes);
+    }
     app.authenticators.set("cell", (incoming) => {
       const { url = "" } = incoming.routeOptions;
       const forward = cells?.readForward(incoming.headers[FORWARD_HEADER], url);

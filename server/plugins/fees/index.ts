@@ -3,6 +3,7 @@ import fp from "fastify-plugin";
 import { getAddress } from "viem";
 import { PAY_FEES_PATH } from "../../core/fees.ts";
 import { registerGauges } from "../../infra/telemetry.ts";
+import { cellRoutes } from "./entries.ts";
 import { FeePayments } from "./pay.ts";
 import { Fees } from "./payee-fees.ts";
 import routes from "./routes.ts";
@@ -53,6 +54,7 @@ export default fp(
       },
     });
     await app.register(routes, { payments, owed });
+    if (app.cells) await app.register(cellRoutes);
   },
   { name: "fees", dependencies: ["facilitator"] },
 );

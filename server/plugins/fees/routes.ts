@@ -6,14 +6,16 @@ import { PAY_FEES_PATH } from "../../core/fees.ts";
 import { parseAddress } from "../../core/foreign-text.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { findNetwork } from "../../core/networks.ts";
-import { readPage, toPage } from "../../core/paging.ts";
+import { readPage } from "../../core/paging.ts";
 import { refuseField } from "../../core/refuse-field.ts";
 import { PageQuery, PaymentRequiredAnswer } from "../../schemas/common.ts";
 import { FeeEntryPage, FeesPaid, MerchantFees, PayFeesQuery } from "../../schemas/fees.ts";
+import { exportOfCells, fileName, pageOfCells } from "../cells/lists.ts";
 import { acceptEmptyJson } from "../http/index.ts";
 import type { FeePayments } from "./pay.ts";
-import { listFeeEntries, readFeeAccounts, type FeeKey } from "./store.ts";
-import { entriesCsv, presentAccount, presentEntry, presentOwed, presentTerms } from "./view.ts";
+import { feeList } from "./entries.ts";
+import { readFeeAccounts, type FeeKey } from "./store.ts";
+import { entriesCsv, presentAccount, presentOwed, presentTerms } from "./view.ts";
 
 interface Options {
   payments: FeePayments;
@@ -81,8 +83,7 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async ({ owner, query }) => {
-      const page = readPage(query);
-      return toPage(await listFeeEntries(prisma, owner, page), page.limit, presentEntry);
+      return pageOfCells(feeList(app, owner), readPage(query));
     },
   );
 
@@ -97,11 +98,13 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
         produces: ["text/csv"],
       },
     },
-    async ({ owner }, reply) =>
-      reply
+    async ({ owner }, reply) => {
+      const { chunks, missing } = await exportOfCells(feeList(app, owner));
+      return reply
         .type("text/csv; charset=utf-8")
-        .header("content-disposition", 'attachment; filename="fees.csv"')
-        .send(Readable.from(entriesCsv((page) => listFeeEntries(prisma, owner, page)))),
+        .header("content-disposition", fileName("fees", missing))
+        .send(Readable.from(entriesCsv(chunks)));
+    },
   );
 };
 
@@ -143,6 +146,8 @@ const paying: FastifyPluginAsyncTypebox<Options> = async (app, { payments, owed 
       reply.headers(charge.headers);
       if (charge.kind !== "settled")
         return reply.code(402).send(("body" in charge ? charge.body : {}) as never);
+      // The payer's cell settled it.
+      if (app.cells) await app.readNewsOfCells();
       return {
         account: getAddress(account),
         network: network.id,

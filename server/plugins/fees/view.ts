@@ -1,7 +1,6 @@
 /** Fees in API form, and as CSV. */
 import { chargesFees, formatPerMille, MOST_PER_MILLE, type FeeTerms } from "../../core/fees.ts";
 import { formatAtomic } from "../../core/money.ts";
-import type { PageRequest } from "../../core/paging.ts";
 import type { FeeAccount, FeeEntry, MerchantFees } from "../../schemas/fees.ts";
 import { csvCell } from "../payments/history.ts";
 import type { FeeAccountRow, FeeEntryRow } from "./store.ts";
@@ -41,21 +40,10 @@ export const presentEntry = (row: FeeEntryRow): FeeEntry => ({
 });
 
 const COLUMNS = ["createdAt", "id", "kind", "network", "amount", "settled"] as const;
-const CSV_CHUNK = 500;
 
-/** All entries, newest first, read in chunks. */
-export async function* entriesCsv(
-  list: (page: PageRequest) => Promise<FeeEntryRow[]>,
-): AsyncGenerator<string> {
+export async function* entriesCsv(chunks: AsyncIterable<FeeEntry[]>): AsyncGenerator<string> {
   yield `${COLUMNS.join(",")}\r\n`;
-  let after: PageRequest["after"];
-  for (;;) {
-    const rows = await list({ limit: CSV_CHUNK, after });
-    const shown = rows.slice(0, CSV_CHUNK);
-    yield shown.map((row) => csvLine(presentEntry(row))).join("");
-    if (rows.length <= CSV_CHUNK) return;
-    after = shown.at(-1);
-  }
+  for await (const entries of chunks) yield entries.map(csvLine).join("");
 }
 
 const csvLine = (entry: FeeEntry): string =>

@@ -9,9 +9,9 @@ import {
   Refund,
   RefundRequest,
 } from "../../schemas/merchants.ts";
+import { CHUNK } from "../cells/lists.ts";
 import type { Overview } from "./overview.ts";
 import type { ProductRow } from "./products.ts";
-import { CSV_CHUNK } from "./view.ts";
 
 export const PATHS = {
   overview: "/api/cells/merchant",
@@ -26,7 +26,7 @@ const Count = Type.Integer();
 const Text = Type.String();
 const Days = Type.Integer({ minimum: 1, maximum: 90 });
 /** The wallet that is signed in at the cell that asks. */
-const PayeeWire = Type.Object({
+export const PayeeWire = Type.Object({
   address: Type.Unsafe<`0x${string}`>(Type.String({ pattern: "^0x[0-9a-f]{40}$" })),
   chainId: Type.Integer({ minimum: 0 }),
 });
@@ -36,7 +36,7 @@ export const ASKED = {
   overview: Asked({ days: Days }),
   settlements: Asked({
     query: MerchantExportFilters,
-    limit: Type.Integer({ minimum: 1, maximum: CSV_CHUNK }),
+    limit: Type.Integer({ minimum: 1, maximum: CHUNK }),
     cursor: Type.Optional(Text),
   }),
   products: Asked({ days: Days, until: Timestamp }),

@@ -3,7 +3,7 @@
  * in one of them: that cell asks the others, for the wallet that is signed in.
  */
 import type { Static } from "typebox";
-import { encodeCursor, type Place } from "../../core/paging.ts";
+import { encodeCursor, type PageRequest } from "../../core/paging.ts";
 import { ApiError, ERRORS, type ErrorCode } from "../../errors.ts";
 import type { MerchantSettlement, NewMerchantReceipt } from "../../schemas/merchants.ts";
 import type {
@@ -14,6 +14,7 @@ import type {
 } from "../../schemas/merchants.ts";
 import type { Cell } from "../../core/cells.ts";
 import { CellUnreachable, type Cells, type FromOthers } from "../cells/index.ts";
+import { collect, type Elsewhere } from "../cells/lists.ts";
 import type { Overview } from "./overview.ts";
 import type { ProductRow } from "./products.ts";
 import { PATHS, readOverviewWire, readProductsWire, type Wire } from "./cell-wire.ts";
@@ -24,12 +25,6 @@ const REFUND_MORE_MS = 5_000;
 const RECEIPT_MS = 5_000;
 
 type Filters = Static<typeof MerchantExportFilters>;
-
-/** What the cells that answered have, and which did not. */
-export interface Elsewhere<T> {
-  found: T[];
-  missing: string[];
-}
 
 export class OtherCellsOfMerchant {
   readonly #cells: Cells;
@@ -42,19 +37,19 @@ export class OtherCellsOfMerchant {
 
   async overview(payee: Payee, days: number): Promise<Elsewhere<Overview>> {
     const asked = await this.#ask<Wire["overview"]>(PATHS.overview, payee, { days });
-    return found(asked, readOverviewWire);
+    return collect(asked, readOverviewWire);
   }
 
   /** Each list is as long as a page and one more, in the order of `newestFirst`. */
   async settlements(
     payee: Payee,
     query: Filters,
-    { limit, after }: { limit: number; after: Place | undefined },
-    isAsked?: (cell: Cell) => boolean,
+    { limit, after }: PageRequest,
+    isAsked: (cell: Cell) => boolean,
   ): Promise<Elsewhere<MerchantSettlement[]>> {
     const sent = { query, limit, ...(after && { cursor: encodeCursor(after) }) };
     const asked = await this.#ask<Wire["settlements"]>(PATHS.settlements, payee, sent, isAsked);
-    return found(asked, ({ items }) => items);
+    return collect(asked, ({ items }) => items);
   }
 
   async products(
@@ -63,7 +58,7 @@ export class OtherCellsOfMerchant {
   ): Promise<Elsewhere<ProductRow[]>> {
     const sent = { days, until: until.toISOString() };
     const asked = await this.#ask<Wire["products"]>(PATHS.products, payee, sent);
-    return found(asked, readProductsWire);
+    return collect(asked, readProductsWire);
   }
 
   /** Throws `not_found` if all cells answered that they do not have it. */
@@ -136,8 +131,3 @@ export class OtherCellsOfMerchant {
     throw new ApiError(code as ErrorCode, { detail, extra });
   }
 }
-
-const found = <T, Read>(
-  { answers, missing }: FromOthers<T>,
-  read: (answer: T) => Read,
-): Elsewhere<Read> => ({ found: answers.map(({ answer }) => read(answer)), missing });

@@ -26,6 +26,7 @@ import {
   RevokedMerchantKey,
 } from "../../schemas/merchants.ts";
 import { databaseNow } from "../../infra/db/prisma.ts";
+import { exportOfCells, fileName, pageOfCells } from "../cells/lists.ts";
 import { acceptEmptyJson } from "../http/index.ts";
 import { withinTime } from "../payments/search.ts";
 import {
@@ -36,13 +37,13 @@ import {
   type KeyCall,
 } from "./keys.ts";
 import { findDetail } from "./detail.ts";
-import { settlementExport, settlementPage } from "./lists.ts";
+import { settlementList } from "./lists.ts";
 import { addOverviews, readOverview } from "./overview.ts";
 import { readProductRequest, readProducts } from "./products.ts";
 import receiptRoutes from "./receipt-routes.ts";
 import { presentRefund } from "./refunds.ts";
 import { findPaid, readRefusals } from "./store.ts";
-import { networkName, presentDay, presentReason, presentTotals } from "./view.ts";
+import { networkName, presentDay, presentReason, presentTotals, settlementsCsv } from "./view.ts";
 
 const routes: FastifyPluginAsyncTypebox = async (app) => {
   acceptEmptyJson(app);
@@ -149,7 +150,7 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
     },
     async ({ owner, query: { limit, cursor, ...query } }) => {
       const page = readPage({ ...(limit && { limit }), ...(cursor && { cursor }) });
-      return settlementPage(lister, { payee: owner, query }, page);
+      return pageOfCells(settlementList(lister, { payee: owner, query }), page);
     },
   );
 
@@ -166,13 +167,12 @@ const reading: FastifyPluginAsyncTypebox = async (app) => {
       },
     },
     async ({ owner, query }, reply) => {
-      const { lines, missing } = await settlementExport(lister, { payee: owner, query });
-      // The file's name says what is not in it, also later.
-      const name = ["settlements", ...missing.map((cell) => `without-${cell}`)].join("-");
+      const list = settlementList(lister, { payee: owner, query });
+      const { chunks, missing } = await exportOfCells(list);
       return reply
         .type("text/csv; charset=utf-8")
-        .header("content-disposition", `attachment; filename="${name}.csv"`)
-        .send(Readable.from(lines));
+        .header("content-disposition", fileName("settlements", missing))
+        .send(Readable.from(settlementsCsv(chunks)));
     },
   );
 

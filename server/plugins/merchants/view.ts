@@ -147,28 +147,12 @@ const COLUMNS: readonly [string, (row: MerchantSettlement) => string | null][] =
   ["maximum", (row) => row.maximum],
   ["delivery", (row) => row.delivery],
 ];
-export const CSV_CHUNK = 500;
 
-/** A page of settlements with one more, which only shows that there is another page. */
-export type SettlementLister = (page: SettlementFilter["page"]) => Promise<MerchantSettlement[]>;
-
-export const placeOfSettlement = ({ id, createdAt }: MerchantSettlement): Place => ({
-  id,
-  createdAtMicros: BigInt(Date.parse(createdAt)) * 1000n,
-});
-
-/** All matching settlements, newest first, read in chunks: an export of any size needs little memory. */
-export async function* settlementsCsv(list: SettlementLister): AsyncGenerator<string> {
+export async function* settlementsCsv(
+  chunks: AsyncIterable<MerchantSettlement[]>,
+): AsyncGenerator<string> {
   yield `${COLUMNS.map(([name]) => name).join(",")}\r\n`;
-  let after: Place | undefined;
-  for (;;) {
-    const rows = await list({ limit: CSV_CHUNK, after });
-    const shown = rows.slice(0, CSV_CHUNK);
-    yield shown.map(csvLine).join("");
-    const last = shown.at(-1);
-    if (rows.length <= CSV_CHUNK || !last) return;
-    after = placeOfSettlement(last);
-  }
+  for await (const rows of chunks) yield rows.map(csvLine).join("");
 }
 
 const csvLine = (row: MerchantSettlement): string =>

@@ -1,14 +1,16 @@
-// Two cells of one service on one chain, each with its own database.
+// Three cells of one service on one chain, each with its own database.
 import type { Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
+import { addCells } from "../../server/plugins/cells/news-store.ts";
 import { cellOfPayer, type Cell } from "../../server/core/cells.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { testChain, withOwnAccounts } from "../helpers/chain.ts";
+import { FEE_ADDRESS } from "../merchants/world.ts";
 
-export const SECRET = "two cells of one service, and a test";
+export const SECRET = "cells of one service, and a test";
 
-export interface TwoCells {
-  worlds: [TestApp, TestApp];
+export interface CellsWorld {
+  worlds: [TestApp, TestApp, TestApp];
   /** Tests change it. */
   cells: Cell[];
   payerOf: (id: string) => Promise<PrivateKeyAccount>;
@@ -16,7 +18,7 @@ export interface TwoCells {
   whileDown: (act: () => Promise<void>, place?: number) => Promise<void>;
 }
 
-export async function twoCells(t: Test): Promise<TwoCells> {
+export async function cellsWorld(t: Test): Promise<CellsWorld> {
   const chain = await testChain(t);
   // Filled while they start: each needs the other's port.
   const cells: Cell[] = [];
@@ -32,9 +34,17 @@ export async function twoCells(t: Test): Promise<TwoCells> {
           untilSeconds: 2n ** 256n,
         });
         config.cells = { self: id, cells, secret: SECRET };
+        // Nothing is charged before a test says so.
+        config.fees.payTo = FEE_ADDRESS;
       },
     });
-  const worlds: [TestApp, TestApp] = [await start("c1"), await start("c2")];
+  const worlds: CellsWorld["worlds"] = [await start("c1"), await start("c2"), await start("c3")];
+  // A service knows the others when it starts; these learned of them later.
+  for (const { app } of worlds)
+    await addCells(
+      app.pool,
+      cells.map(({ id }) => id).filter((id) => id !== app.config.cells?.self),
+    );
   const payerOf = async (id: string) => {
     for (;;) {
       const payer = privateKeyToAccount(generatePrivateKey());

@@ -1,0 +1,211 @@
+// A merchant whose account is in the first cell is notified of what the others settled, and owes one sum of fees.
+import type { Test } from "tap";
+import { deleteOldRows } from "../../server/infra/retention.ts";
+import type { TestApp } from "../helpers/app.ts";
+import { signIn } from "../helpers/owner.ts";
+import { until } from "../helpers/until.ts";
+import { FEE_ADDRESS, pay, payFeesUrl, refund, send } from "../merchants/world.ts";
+import { post, signedPayment } from "./payments.ts";
+import type { CellsWorld } from "./cells-world.ts";
+
+interface Notified {
+  type: string;
+  data: Record<string, unknown>;
+}
+
+export async function newsCases(t: Test, { worlds, payerOf, whileDown }: CellsWorld) {
+  const [one, two, three] = worlds;
+  const { chain } = one;
+  const merchant = await signIn(one, await payerOf("c1"));
+  const payTo = merchant.account.address;
+  const payers = { c1: await payerOf("c1"), c2: await payerOf("c2"), c3: await payerOf("c3") };
+  const payFrom = (id: keyof typeof payers, amount = "1000"): Promise<string> =>
+    pay({ app: one.app, chain, payer: payers[id] }, payTo, amount);
+  const notified = async (): Promise<Notified[]> => {
+    const { body } = await send(one, merchant, "GET", "/api/notifications?limit=100");
+    return (body["items"] as Notified[]).toReversed();
+  };
+  const settlements = async (): Promise<unknown[]> =>
+    (await notified())
+      .filter(({ type }) => type === "settlement.settled")
+      .map(({ data }) => data["settlementId"]);
+  const readIn = ({ app }: TestApp): Promise<void> =>
+    until(async () => (await app.readNewsOfCells()).length === 0);
+  const read = (): Promise<void> => readIn(one);
+
+  const paid: string[] = [];
+  await t.test("each settlement is notified once, whoever reads how often", async (t) => {
+    paid.push(await payFrom("c1"), await payFrom("c2"), await payFrom("c3"));
+    await Promise.all([read(), read(), read()]);
+    await read();
+    t.same(new Set(await settlements()), new Set(paid));
+    t.equal((await settlements()).length, 3);
+    // Nobody asks: the round of the service reads by itself.
+    paid.push(await payFrom("c2", "2000"));
+    await until(async () => (await settlements()).length === 4);
+    t.match((await notified()).at(-1), {
+      type: "settlement.settled",
+      data: { settlementId: paid.at(-1), amount: "0.002", payTo: payTo.toLowerCase() },
+    });
+    const left = await one.database.pool.query("SELECT 1 FROM cell_notices WHERE address = $1", [
+      payTo.toLowerCase(),
+    ]);
+    t.equal(left.rowCount, 0, "its own cell needs no notice");
+  });
+
+  await t.test("a transaction that ends later than younger ones is not passed over", async (t) => {
+    const slow = await two.database.pool.connect();
+    try {
+      await slow.query("BEGIN");
+      await slow.query(
+        `INSERT INTO cell_notices (address, chain_id, type, subject_id, data)
+         VALUES ($1, 1, 'settlement.settled', 'pay_slow', '{"settlementId": "pay_slow"}')`,
+        [payTo.toLowerCase()],
+      );
+      paid.push(await payFrom("c2"));
+      await read();
+      t.notOk((await settlements()).includes(paid.at(-1)), "it waits for the older one");
+      await slow.query("COMMIT");
+    } finally {
+      slow.release(true);
+    }
+    await read();
+    t.same((await settlements()).slice(-2), ["pay_slow", paid.at(-1)]);
+  });
+
+  await t.test("a cell that is down delays only its own", async (t) => {
+    const before = (await settlements()).length;
+    await whileDown(async () => {
+      // It runs, and the others cannot reach it.
+      paid.push(await pay({ app: two.app, chain, payer: payers.c2 }, payTo, "1000"));
+      paid.push(await payFrom("c3"));
+      await until(async () => (await one.app.readNewsOfCells()).join() === "c2");
+      t.same((await settlements()).slice(before), [paid.at(-1)], "the third cell's is here");
+    });
+    await read();
+    t.equal((await settlements()).at(-1), paid.at(-2));
+  });
+
+  await t.test("the outcome of a refund in another cell is notified", async (t) => {
+    const back = { account: merchant.account, headers: merchant.headers };
+    const made = await refund(one, back, String(paid[1]));
+    t.match(made, { status: 200, body: { status: "settled" } });
+    await read();
+    t.match((await notified()).at(-1), {
+      type: "refund.settled",
+      data: { settlementId: paid[1], refundId: made.body["id"] },
+    });
+  });
+
+  await t.test("a cell that was restored is read from where it is now", async (t) => {
+    // As if two thousand transactions of the second cell had been lost.
+    const { rows } = await two.database.pool.query(
+      "SELECT pg_current_xact_id()::text::bigint AS tx",
+    );
+    const future = BigInt(rows[0].tx) + 2_000n;
+    await one.database.pool.query(
+      "UPDATE cell_news SET notices_after = $1, fees_after = $2 WHERE cell = 'c2'",
+      [`${future} 1`, `${future} 1 ${payTo.toLowerCase()}`],
+    );
+    const before = (await settlements()).length;
+    await read();
+    paid.push(await payFrom("c2"));
+    await read();
+    t.same((await settlements()).slice(before), [paid.at(-1)], "nothing twice");
+  });
+
+  await t.test("what other cells have read is deleted after an hour", async (t) => {
+    const { pool } = two.database;
+    const countOf = async () =>
+      Number((await pool.query("SELECT count(*) AS n FROM cell_notices")).rows[0].n);
+    await pool.query("UPDATE cell_notices SET created_at = now() - interval '2 hours'");
+    paid.push(await payFrom("c2"));
+    // Each names what it has read with its next question.
+    for (const world of [one, three, one, three]) await readIn(world);
+    await deleteOldRows(two.app.pool, two.config.retention);
+    t.equal(await countOf(), 1, "the newest stays");
+    await pool.query("UPDATE cell_notices SET created_at = now() - interval '2 hours'");
+    await pool.query("UPDATE cell_news SET their_tx = -1 WHERE cell = 'c3'");
+    await deleteOldRows(two.app.pool, two.config.retention);
+    t.equal(await countOf(), 1, "the third cell has not read it");
+  });
+
+  await t.test("fees of all cells are one account", (t) => feeCases(t));
+
+  async function feeCases(t: Test): Promise<void> {
+    const seller = await signIn(one, await payerOf("c1"));
+    const account = seller.account.address;
+    for (const { config } of worlds)
+      Object.assign(config.fees, {
+        perSettlementAtomic: 10_000n,
+        creditAtomic: 25_000n,
+      });
+    const settle = (id: keyof typeof payers) =>
+      pay({ app: one.app, chain, payer: payers[id] }, account, "200000");
+    const readAll = () => Promise.all(worlds.map(readIn));
+    const feesOf = async (path = "") => {
+      const { status, body } = await send(one, seller, "GET", `/api/merchant/fees${path}`);
+      t.equal(status, 200);
+      return body;
+    };
+    const sold = [await settle("c2"), await settle("c3")];
+    await readAll();
+    t.match(await feesOf(), { accounts: [{ owed: "0.02", charged: "0.02", refused: false }] });
+
+    // Two cells together reach the credit, so a third one refuses.
+    for (const id of ["c1", "c2", "c3"] as const) {
+      const body = await signedPayment({
+        chain,
+        payer: payers[id],
+        payTo: account,
+        amount: "200000",
+      });
+      t.match(await post(one.app, "settle", body), { errorReason: "fees_unpaid" }, id);
+    }
+    const list = await feesOf("/entries?limit=1");
+    t.match(list, { items: [{ id: sold[1], amount: "0.01" }], missingCells: [] });
+    t.match(await feesOf(`/entries?cursor=${String(list["nextCursor"])}`), {
+      items: [{ id: sold[0] }],
+      nextCursor: null,
+    });
+    await whileDown(async () => {
+      t.match(await feesOf("/entries"), { items: [{ id: sold[1] }], missingCells: ["c2"] });
+      t.match(await feesOf(), { accounts: [{ owed: "0.02" }] }, "as that cell said last");
+      const csv = await one.app.inject({
+        url: "/api/merchant/fees/entries.csv",
+        headers: seller.headers,
+      });
+      t.match(csv.headers["content-disposition"], "fees-without-c2.csv");
+    });
+
+    // It is paid in the cell of whoever pays, wherever that is posted.
+    const offer = await three.app.inject({ method: "POST", url: payFeesUrl(account) });
+    t.equal(offer.statusCode, 402);
+    const terms = Buffer.from(String(offer.headers["payment-required"]), "base64").toString();
+    const { accepts, resource } = JSON.parse(terms) as {
+      accepts: { amount: string }[];
+      resource: unknown;
+    };
+    t.equal(accepts[0]?.amount, "20000");
+    const signed = await signedPayment({
+      chain,
+      payer: payers.c2,
+      payTo: FEE_ADDRESS,
+      amount: "20000",
+    });
+    const proof = { ...signed.paymentPayload, resource, accepted: accepts[0] };
+    const answer = await three.app.inject({
+      method: "POST",
+      url: payFeesUrl(account),
+      headers: { "payment-signature": Buffer.from(JSON.stringify(proof)).toString("base64") },
+    });
+    t.match(answer.json(), { paid: "0.02", owed: "0" }, answer.body);
+    await readAll();
+    t.match(await feesOf(), { accounts: [{ owed: "0", paid: "0.02", charged: "0.02" }] });
+    await settle("c1");
+    // A second look at everything changes nothing.
+    await one.database.pool.query("UPDATE cell_news SET fees_after = NULL");
+    await readAll();
+    t.match(await feesOf(), { accounts: [{ owed: "0.01", paid: "0.02", charged: "0.03" }] });
+  }
+}
