@@ -8,6 +8,7 @@ import { fileURLToPath } from "node:url";
 import t from "tap";
 import { parse, stringify } from "yaml";
 import { newVapidKeys } from "../../server/core/push-settings.ts";
+import { addCells } from "../../server/plugins/cells/news-store.ts";
 import { testApp } from "../helpers/app.ts";
 import { createAgent, signIn } from "../helpers/owner.ts";
 import { isFullTier } from "../helpers/tier.ts";
@@ -87,8 +88,12 @@ const screened = join(folder, "blocked.txt");
 writeFileSync(screened, `${new Date().toISOString().slice(0, 10)}\n`);
 
 // With every optional part. No mail server and no read replica are there, but their metrics are exported all the same.
+const cells = [{ id: "c1", url: "http://127.0.0.1:9", fromSeconds: 0n, untilSeconds: 2n ** 256n }];
 const ctx = await testApp(t, {
   listen: true,
+  configure: (config) => {
+    config.cells = { self: "c1", cells, secret: "of nobody else, and long enough" };
+  },
   env: {
     METRICS_TOKEN: "a-token-of-the-test",
     SMTP_URL: "smtp://127.0.0.1:9",
@@ -124,6 +129,9 @@ async function liveMetrics(): Promise<string> {
     if (statusCode !== status)
       throw new Error(`${statusCode} ${body}\n${ctx.logs.slice(-4).join("")}`);
   }
+  // Later than the sign-in, which asks all cells.
+  cells.push({ ...cells[0]!, id: "c2" });
+  await addCells(ctx.app.pool, ["c2"]);
   await until(async () => {
     const text = await scrape();
     return /^purser_jobs_due\{/m.test(text) && /^purser_lane_payments_left\{/m.test(text);

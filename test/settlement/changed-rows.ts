@@ -50,7 +50,7 @@ const TABLES: Record<string, string> = {
 /** Times of the table itself, numbers of rows, and what the name of a new row says already. */
 const LEFT_OUT = new Set(
   `id n at actor asset nonce chain_id from_address lane_address agent_id owner_id settlement_id channel number payer
-   created_at seq account kind action`.split(/\s+/),
+   created_at seq tx account kind action`.split(/\s+/),
 );
 
 export function settlementRow(id: string, row: Row = {}): Row {
