@@ -72,15 +72,21 @@ export function exchangeNews(app: FastifyInstance, cells: Cells): void {
       if (isWritten && !news.isMore) return;
     }
   };
+  const silentBefore = new Set<string>();
   const readAll = async (isWanted: (cell: Cell) => Promise<boolean>): Promise<string[]> => {
     const silent = await Promise.all(
       cells.others.map(async (cell) => {
         try {
-          if (await isWanted(cell)) await readFrom(cell);
+          if (!(await isWanted(cell))) return [];
+          await readFrom(cell);
+          if (silentBefore.delete(cell.id))
+            log.info({ cell: cell.id }, "a cell's news are read again");
           return [];
         } catch (error) {
-          // The metric says how long.
-          log.debug({ err: error, cell: cell.id }, "the news of a cell could not be read");
+          // Once, not every two seconds. The metric says how long.
+          if (!silentBefore.has(cell.id))
+            log.warn({ err: error, cell: cell.id }, "a cell's news cannot be read");
+          silentBefore.add(cell.id);
           return [cell.id];
         }
       }),
