@@ -13,7 +13,7 @@ import type {
   RuleName,
   Snapshot,
   WindowLimits,
-} from "../../server/plugins/guardrails/types.ts";
+} from "../../server/plugins/guardrails/rules.ts";
 import { evaluate } from "../../server/plugins/guardrails/explain.ts";
 import { newId } from "../../server/core/ids.ts";
 import { withOwnClock } from "../helpers/database-clock.ts";

@@ -5,7 +5,8 @@ import { ERRORS } from "../../server/errors.ts";
 import { Guardrails } from "../../server/plugins/guardrails/decide.ts";
 import { denialError, limitsOnWire, type Denial } from "../../server/plugins/guardrails/explain.ts";
 import type { ReservationRow } from "../../server/plugins/guardrails/store.ts";
-import type { ReserveRequest, Snapshot } from "../../server/plugins/guardrails/types.ts";
+import type { Snapshot } from "../../server/plugins/guardrails/rules.ts";
+import type { ReserveRequest } from "../../server/plugins/guardrails/types.ts";
 import { bare, USDC } from "./rule-cases.ts";
 
 const WALLET: Address = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";

@@ -9,9 +9,10 @@ import {
   DENIAL_CODES,
   readFacts,
   RULES,
+  type RuleName,
+  type Snapshot,
 } from "../../server/plugins/guardrails/rules.ts";
 import type { FormField } from "../../server/plugins/guardrails/rules.ts";
-import type { RuleName, Snapshot } from "../../server/plugins/guardrails/types.ts";
 import { bare, FAULTS, fine, USDC } from "./rule-cases.ts";
 
 t.test("every rule has a case here, in its place", async (t) => {

@@ -4,7 +4,7 @@ import { otherCell } from "../http/errors.ts";
 import type { ReservationRow } from "./store.ts";
 import { newId } from "../../core/ids.ts";
 import { denialError, evaluate, policyOf } from "./explain.ts";
-import { DENIAL_CODES, remainingOf } from "./rules.ts";
+import { DENIAL_CODES, remainingOf, type Snapshot } from "./rules.ts";
 import type {
   Evaluation,
   KeyInUse,
@@ -12,7 +12,6 @@ import type {
   ReserveRequest,
   ReserveResult,
   RuleVerdict,
-  Snapshot,
   Verdict,
 } from "./types.ts";
 

@@ -15,17 +15,13 @@ import {
   RULES,
   type BudgetLimit,
   type Moment,
+  type DenialCode,
+  type Limits,
+  type RuleName,
+  type Snapshot,
+  type WindowLimits,
 } from "./rules.ts";
-import type {
-  DenialCode,
-  Evaluation,
-  Limits,
-  Policy,
-  RuleName,
-  RuleVerdict,
-  Snapshot,
-  WindowLimits,
-} from "./types.ts";
+import type { Evaluation, Policy, RuleVerdict } from "./types.ts";
 
 export function evaluate(snapshot: Snapshot): Evaluation {
   const trace: RuleVerdict[] = [];

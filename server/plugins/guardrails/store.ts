@@ -5,16 +5,18 @@ import { payeeKey } from "../../core/rules.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import { bytea, violates, RESERVATION_GONE, sqlState, type Sql } from "../../infra/db/pool.ts";
 import type { WalletFacts } from "./available.ts";
-import { readFacts, remainingOf, RULES, type BudgetLimit } from "./rules.ts";
-import type {
-  Limits,
-  PayeeLimits,
-  Release,
-  ReserveRequest,
-  RuleName,
-  Snapshot,
-  WindowLimits,
-} from "./types.ts";
+import {
+  readFacts,
+  remainingOf,
+  RULES,
+  type BudgetLimit,
+  type Limits,
+  type PayeeLimits,
+  type RuleName,
+  type Snapshot,
+  type WindowLimits,
+} from "./rules.ts";
+import type { Release, ReserveRequest } from "./types.ts";
 
 type ReservationOutcome =
   | "reserved"

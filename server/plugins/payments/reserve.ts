@@ -6,12 +6,12 @@ import { ApiError } from "../../errors.ts";
 import { mark, traced, type TraceAttributes } from "../../infra/tracing.ts";
 import type { Approvals } from "../approvals/approvals.ts";
 import type { Guardrails } from "../guardrails/decide.ts";
+import type { ReservedChannel } from "../guardrails/rules.ts";
 import type {
   ChannelWanted,
   IdempotencyRef,
   Policy,
   ReserveRequest,
-  ReservedChannel,
   ReserveResult,
   TargetRefusal,
   Verdict,
