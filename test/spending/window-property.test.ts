@@ -14,7 +14,7 @@ import type {
   Snapshot,
   WindowLimits,
 } from "../../server/plugins/guardrails/rules.ts";
-import { evaluate } from "../../server/plugins/guardrails/explain.ts";
+import { evaluate } from "../../server/plugins/guardrails/decide.ts";
 import { newId } from "../../server/core/ids.ts";
 import { withOwnClock } from "../helpers/database-clock.ts";
 import { testDatabase } from "../helpers/postgres.ts";

@@ -3,7 +3,7 @@ import t from "tap";
 import { AGENT_FIELDS, PAYEE_FIELDS } from "../../packages/rules/src/fields.ts";
 import { AddAllowlistBody, CreateAgentBody, UpdateAgentBody } from "../../server/schemas/agents.ts";
 import { ERRORS } from "../../server/errors.ts";
-import { evaluate, policyOf } from "../../server/plugins/guardrails/explain.ts";
+import { evaluate, policyOf } from "../../server/plugins/guardrails/decide.ts";
 import {
   channelNeeds,
   DENIAL_CODES,

@@ -5,7 +5,7 @@ import { type PageOf, type PageRequest, readPage, toPage } from "../../core/pagi
 import { ApiError, ERRORS, type ErrorCode } from "../../errors.ts";
 import type { Payment, PaymentFilters } from "../../schemas/payments.ts";
 import type { OwnerPaymentFilters } from "../../schemas/spending.ts";
-import { evaluate, policyOf } from "../guardrails/explain.ts";
+import { evaluate, policyOf } from "../guardrails/decide.ts";
 import { channelNeeds, siteChange } from "../guardrails/rules.ts";
 import { readSnapshot } from "../guardrails/store.ts";
 import { presentEvidence } from "./evidence.ts";
