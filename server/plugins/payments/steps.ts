@@ -74,14 +74,14 @@ export class PaymentSteps {
     { agentId, paymentId, authorization, cover }: Reserved,
     call: Call,
   ): Promise<SignedAuthorization> {
-    return this.signing({ agentId, paymentId }, call, async () => {
+    return this.signOrRelease({ agentId, paymentId }, call, async () => {
       await this.#deps.allow({ agentId, authorization, cover });
       return { ...authorization, signature: await this.#deps.sign(agentId, authorization, cover) };
     });
   }
 
   /** Runs what signs a reserved payment. On any failure the reservation is released. */
-  async signing<Signed>(
+  async signOrRelease<Signed>(
     { agentId, paymentId }: PaymentKey,
     call: Call,
     sign: () => Promise<Signed>,
@@ -103,7 +103,7 @@ export class PaymentSteps {
     { agentId, paymentId }: PaymentKey,
     payment: Pick<SettlementRequest, "kind" | "relay" | "authorization">,
   ): Promise<void> {
-    await this.accepting({ agentId, paymentId }, async () => {
+    await this.storeOrRelease({ agentId, paymentId }, async () => {
       const { created } = await this.#deps.accept({ id: paymentId, agentId, ...payment });
       if (!created) throw new Error(`authorization ${payment.authorization.nonce} exists already`);
     });
@@ -113,7 +113,10 @@ export class PaymentSteps {
    * Runs the statement that stores what was signed. Until it commits, the signature has not left this function; it fails if
    * the reservation is gone.
    */
-  async accepting({ agentId, paymentId }: PaymentKey, store: () => Promise<void>): Promise<void> {
+  async storeOrRelease(
+    { agentId, paymentId }: PaymentKey,
+    store: () => Promise<void>,
+  ): Promise<void> {
     const key = { agentId, paymentId };
     try {
       await store();

@@ -53,11 +53,13 @@ export async function signForChannel(
     }),
   };
   const key = { agentId, paymentId };
-  const signed = await deps.steps.signing(key, call, () =>
+  const signed = await deps.steps.signOrRelease(key, call, () =>
     deps.channels.sign(agentId, order, siteOf(target.url)),
   );
   const { depositId, openDepositId } = channel;
-  await deps.steps.accepting(key, () => deps.channels.accept(key, { order, signed, depositId }));
+  await deps.steps.storeOrRelease(key, () =>
+    deps.channels.accept(key, { order, signed, depositId }),
+  );
   const unmade = order.deposit
     ? undefined
     : await deps.channels.unmadeDeposit(openDepositId, order);

@@ -288,7 +288,7 @@ export class X402Client {
     const { agentReserve, networks } = deps;
     const until = performance.now() + target.timeoutMs;
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LAST_PAUSE_MS)) {
-      const reserved = await agentReserve.reserveEither(request).catch((error: unknown) => {
+      const reserved = await agentReserve.reserveFetch(request).catch((error: unknown) => {
         throw error instanceof ApiError ? withOffers(checked, networks, error) : error;
       });
       if (reserved.kind === "denied") throw withOffers(checked, networks, reserved.error);
