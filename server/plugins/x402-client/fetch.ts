@@ -108,7 +108,7 @@ interface Price {
  * database.
  */
 const CLAIM_SPARE_MS = 30_000;
-/** How often a busy channel is asked for; the delay grows. */
+/** How often a busy channel is tried; the delay grows. */
 const FIRST_PAUSE_MS = 4;
 const LAST_PAUSE_MS = 250;
 
@@ -230,15 +230,15 @@ export class X402Client {
     // Read while the target processes the request.
     const early = this.#readBalanceEarly(job);
 
-    const asked = await this.#ask(job);
+    const response = await this.#ask(job);
     await entry.begun();
-    if (input.dryRun === true) return notStored(await this.#quote(job, asked, early));
-    if (asked.kind === "free") {
-      const body = freeBody(target, asked.seen, await deps.remainingOf(caller.id));
-      return { kind: "answer", answer: await call.finishFree(body, digestOf(asked.seen)) };
+    if (input.dryRun === true) return notStored(await this.#quote(job, response, early));
+    if (response.kind === "free") {
+      const body = freeBody(target, response.seen, await deps.remainingOf(caller.id));
+      return { kind: "answer", answer: await call.finishFree(body, digestOf(response.seen)) };
     }
 
-    const { refusal, ...price } = await this.#choose(job, asked.offer, early);
+    const { refusal, ...price } = await this.#choose(job, response.offer, early);
     const signedIn = refusal ? undefined : await signIn(job, price.offer, price.chosen);
     if (signedIn) {
       const body = signedInBody(target, signedIn, await deps.remainingOf(caller.id));
@@ -347,16 +347,16 @@ export class X402Client {
   /** What a call without `dryRun` would pay now. */
   async #quote(
     job: Job,
-    asked: TargetResponse,
+    response: TargetResponse,
     early: EarlyBalance | undefined,
   ): Promise<Record<string, unknown>> {
     const { caller, target, deps } = job;
     const { networks, maxBytes } = deps;
-    if (asked.kind === "free") {
+    if (response.kind === "free") {
       const remaining = await deps.remainingOf(caller.id);
-      return freeQuoteBody(target, asked.seen, { remaining, maxBytes });
+      return freeQuoteBody(target, response.seen, { remaining, maxBytes });
     }
-    const { offer, checked, chosen, request } = await this.#choose(job, asked.offer, early);
+    const { offer, checked, chosen, request } = await this.#choose(job, response.offer, early);
     const verdict = checked.verdict ?? (await deps.agentReserve.evaluate(request));
     if (verdict.error) checked.chosen.refused = refusalOf(verdict.error);
     const quote = { verdict, offer, offers: checked.offers, networks, maxBytes };
@@ -426,22 +426,22 @@ export class X402Client {
   }
 
   async #deliver(job: Job, payment: SignedPayment): Promise<Answer | undefined> {
-    const shown = await deliver(job, payment);
+    const response = await deliver(job, payment);
     await job.deps.fault("answered");
     // A channel's payment needs no proof of the chain, so its response is stored at once.
-    const noting = payment.through ? undefined : noteResponse(job, payment, shown);
-    return this.#finish(job, payment, shown, noting);
+    const noting = payment.through ? undefined : noteResponse(job, payment, response);
+    return this.#finish(job, payment, response, noting);
   }
 
-  /** `noting`: the seller's response is stored while the chain is asked. */
+  /** `noting`: the seller's response is stored while the chain is read. */
   async #finish(
     job: Job,
     payment: SignedPayment,
-    shown: ProofResponse,
+    response: ProofResponse,
     noting?: Promise<void>,
   ): Promise<Answer | undefined> {
     const { call, key } = payment;
-    const [confirmed] = await Promise.all([confirm(job, payment, shown), noting]);
+    const [confirmed] = await Promise.all([confirm(job, payment, response), noting]);
     await job.deps.fault("confirmed");
     if (!confirmed) return undefined;
     if (await call.mustPayItself(key, confirmed.result)) return undefined;
@@ -455,14 +455,14 @@ export class X402Client {
     const { caller, target, entry, deps } = job;
     if (!isSafe(target)) throw notKept(freeResponse);
     await this.#assertMayFetch(job);
-    const asked = await requestTarget(entry.send, target);
+    const response = await requestTarget(entry.send, target);
     await entry.begun();
-    if (asked.kind === "offer")
+    if (response.kind === "offer")
       throw notKept(
         freeResponse,
         "The earlier request with this key was free, and the target now requires payment. Use a new key to pay.",
       );
-    const body = freeBody(target, asked.seen, await deps.remainingOf(caller.id));
+    const body = freeBody(target, response.seen, await deps.remainingOf(caller.id));
     return { statusCode: 200, body, replayed: false };
   }
 
@@ -476,14 +476,14 @@ export class X402Client {
     });
     await entry.begun();
     const key = { agentId: caller.id, paymentId: begun.payment.id };
-    const shown = notedResponse(begun.storedNote);
-    if (begun.payment.status === "voided" && !shown)
+    const response = notedResponse(begun.storedNote);
+    if (begun.payment.status === "voided" && !response)
       return call.answer(
         await call.keep(key, { kind: "failed", error: neverPaidError(key.paymentId) }),
       );
-    const wasDelivered = shown?.kind === "delivered";
+    const wasDelivered = response?.kind === "delivered";
     const payment = await this.#signedBefore(job, begun, wasDelivered);
-    if (shown) return this.#finish(job, payment, shown);
+    if (response) return this.#finish(job, payment, response);
     // Without its response, the same proof is shown once more, if a repetition has no effect.
     return isSafe(target)
       ? this.#deliver(job, payment)

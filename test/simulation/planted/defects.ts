@@ -769,8 +769,8 @@ export const DEFECTS: readonly PlantedDefect[] = [
     file: "server/plugins/x402-client/fetch.ts",
     changes: [
       {
-        find: `payment.through ? undefined : noteResponse(job, payment, shown)`,
-        replace: `noteResponse(job, payment, shown)`,
+        find: `payment.through ? undefined : noteResponse(job, payment, response)`,
+        replace: `noteResponse(job, payment, response)`,
       },
     ],
     caughtBy: "test/simulation/worlds.test.ts",
