@@ -411,7 +411,7 @@ function protocolReason(
   return outcome.reason;
 }
 
-export interface PaymentNames {
+interface PaymentNames {
   /** As the requirements wrote it. */
   network: string;
   payer?: string;

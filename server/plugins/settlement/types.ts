@@ -30,9 +30,9 @@ export interface SettlementRequest {
   relay: boolean;
   callerKeyHash?: Uint8Array;
   bodyHash?: Uint8Array;
-  /** What a facilitated payment buys, as the payment names it. */
   /** What the payee owes for it, or whose fees it pays. */
   fee?: FeeAgreement | undefined;
+  /** What a facilitated payment buys, as the payment names it. */
   resource?: { url: string; method: string | null; description: string | null };
   /**
    * The newest block at acceptance, filled in by the engine. A use at or before it was not caused by this
