@@ -17,7 +17,8 @@ import {
 import { findScheme } from "../../schemes/index.ts";
 import type { Scheme } from "../../schemes/scheme.ts";
 import type { ChannelWanted, TargetRefusal, Verdict } from "../guardrails/types.ts";
-import { compareTerms, type Terms } from "../listings/index.ts";
+import { compareTerms } from "../listings/index.ts";
+import type { Terms } from "../listings/store.ts";
 import {
   approvalRequestOf,
   MAX_VALID_SECONDS,

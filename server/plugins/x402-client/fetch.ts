@@ -380,7 +380,7 @@ export class X402Client {
     const { choice, refusal } = choosePayable(job, offer, signer);
     if (listing && refusal && input.dryRun !== true)
       await deps.listings
-        .flag(listing.id, "listing_mismatch")
+        .flag(listing.id)
         .catch((err: unknown) =>
           deps.log.warn({ err, listingId: listing.id }, "listing not flagged"),
         );
