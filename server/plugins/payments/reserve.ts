@@ -18,7 +18,7 @@ import type { Screening } from "../screening/screening.ts";
 import type { Settlement } from "../settlement/types.ts";
 import type { ApprovalRequired } from "../../schemas/approvals.ts";
 import type { NotReserved } from "./idempotency.ts";
-import type { Reserved } from "./steps.ts";
+import { MAX_VALID_SECONDS, type Reserved } from "./steps.ts";
 import { plainWords } from "../../core/foreign-text.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { TOKEN_SCHEME } from "../../schemes/index.ts";
@@ -80,8 +80,6 @@ export interface WalletBalance {
   /** The timestamp of that block. */
   timestampSeconds: bigint;
 }
-
-export const MAX_VALID_SECONDS = 120;
 
 interface AgentReserveDeps {
   /** Whether the authorization is already used or canceled on chain. */

@@ -54,6 +54,9 @@ export interface PaymentStepsDeps {
   log: Record<"error" | "warn", (fields: object, message: string) => void>;
 }
 
+/** The longest time for which something is signed. */
+export const MAX_VALID_SECONDS = 120;
+
 const SWEEP_BATCH = 200;
 /** Statuses of payments that the engine has accepted. */
 const WAS_SUBMITTED: ReadonlySet<PaymentRow["status"]> = new Set([

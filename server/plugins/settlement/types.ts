@@ -58,6 +58,17 @@ export interface Accepted {
   settlement: SettlementRow;
 }
 
+/** The database response was lost, and no row was found afterwards: the row may still appear. */
+export class AcceptanceUnknown extends Error {
+  override name = "AcceptanceUnknown";
+  readonly id: string;
+
+  constructor(id: string, cause: unknown) {
+    super(`it is not known whether ${id} was accepted`, { cause });
+    this.id = id;
+  }
+}
+
 /** A settlement as other modules see it. */
 export interface SettlementRow {
   id: string;

@@ -19,12 +19,8 @@ import type { Scheme } from "../../schemes/scheme.ts";
 import type { ChannelWanted, TargetRefusal, Verdict } from "../guardrails/types.ts";
 import { compareTerms } from "../listings/index.ts";
 import type { Terms } from "../listings/store.ts";
-import {
-  approvalRequestOf,
-  MAX_VALID_SECONDS,
-  type PayRequest,
-  type WalletBalance,
-} from "../payments/reserve.ts";
+import { approvalRequestOf, type PayRequest, type WalletBalance } from "../payments/reserve.ts";
+import { MAX_VALID_SECONDS } from "../payments/steps.ts";
 import type { Job, PaymentTerms } from "./job.ts";
 import { busySecondsOf, readableTarget } from "./request.ts";
 import { CHALLENGE_FAULTS, type Offer, type OfferedTerms } from "./terms.ts";
