@@ -1,4 +1,7 @@
-/** Decides and reserves (docs/decisions/0003): one call, one round trip, and every refusal is recorded. */
+/**
+ * Decides and reserves (docs/decisions/0003): one call, one round trip, and every refusal is recorded. SQL decides; the
+ * rules explain the decision.
+ */
 import { getAddress, type Address } from "viem";
 import { newId } from "../../core/ids.ts";
 import { formatAtomic } from "../../core/money.ts";
