@@ -29,7 +29,7 @@ export const AREAS = {
   ),
   "gas in SQL": sql("gas_accepted gas_move gas_refill gas_reserve gas_step gas_take gas_true_up"),
   guardrails: [
-    ...inFolder("server/plugins/guardrails", "available decide explain rules types"),
+    ...inFolder("server/plugins/guardrails", "available decide rules types"),
     ...inFolder("packages/rules/src", "kinds policy rules"),
     "server/core/rules.ts",
   ],

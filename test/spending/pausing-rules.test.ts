@@ -7,7 +7,7 @@ import { DAYS, HOURS } from "../../packages/rules/src/kinds.ts";
 import { newId } from "../../server/core/ids.ts";
 import { formatAtomic } from "../../server/core/money.ts";
 import { createPool } from "../../server/infra/db/pool.ts";
-import { evaluate } from "../../server/plugins/guardrails/explain.ts";
+import { evaluate } from "../../server/plugins/guardrails/decide.ts";
 import { reserve } from "../../server/plugins/guardrails/store.ts";
 import { testDatabase } from "../helpers/postgres.ts";
 import { runsOf } from "../helpers/tier.ts";

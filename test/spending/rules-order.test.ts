@@ -5,7 +5,7 @@ import { readGasBudget } from "../../server/core/gas.ts";
 import { limitsOf, writeGasLimits } from "../../server/plugins/settlement/gas-store.ts";
 import { createPool } from "../../server/infra/db/pool.ts";
 import { newId } from "../../server/core/ids.ts";
-import { evaluate } from "../../server/plugins/guardrails/explain.ts";
+import { evaluate } from "../../server/plugins/guardrails/decide.ts";
 import { reserve } from "../../server/plugins/guardrails/store.ts";
 import {
   DENIAL_CODES,

@@ -6,7 +6,7 @@ import type { IdempotencyRef } from "../../server/plugins/guardrails/types.ts";
 import {
   findKeyOfPayment,
   findPaidAnswer,
-  keyStore,
+  KeyStore,
 } from "../../server/plugins/payments/idempotency.ts";
 import {
   cancelCall,
@@ -23,7 +23,7 @@ t.teardown(() => pool.end());
 
 const ROUTE = "POST /api/agents/x402-fetch";
 const LONG = "x".repeat(64 * 1024 + 1);
-const keys = keyStore(pool);
+const keys = new KeyStore(pool);
 const newAgent = async () => (await seedAgent(pool, { dailyLimit: 100n })).agentId;
 
 interface KeyRow {

@@ -13,8 +13,8 @@ import type {
   RuleName,
   Snapshot,
   WindowLimits,
-} from "../../server/plugins/guardrails/types.ts";
-import { evaluate } from "../../server/plugins/guardrails/explain.ts";
+} from "../../server/plugins/guardrails/rules.ts";
+import { evaluate } from "../../server/plugins/guardrails/decide.ts";
 import { newId } from "../../server/core/ids.ts";
 import { withOwnClock } from "../helpers/database-clock.ts";
 import { testDatabase } from "../helpers/postgres.ts";

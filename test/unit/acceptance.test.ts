@@ -4,15 +4,12 @@ import { DatabaseError } from "pg";
 import t from "tap";
 import type { Hex } from "viem";
 import type { Sql } from "../../server/infra/db/pool.ts";
+import { acceptInGroups, acceptSettlements } from "../../server/plugins/settlement/accept.ts";
 import {
   AcceptanceUnknown,
-  acceptInGroups,
-  acceptSettlements,
-} from "../../server/plugins/settlement/accept.ts";
-import type {
-  Accepted,
-  SettlementRequest,
-  SettlementRow,
+  type Accepted,
+  type SettlementRequest,
+  type SettlementRow,
 } from "../../server/plugins/settlement/types.ts";
 import { storedAs } from "./chain-answers.ts";
 import { AUTHORIZATION, recordOf } from "./payment-samples.ts";

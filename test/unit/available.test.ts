@@ -6,7 +6,7 @@ import {
   largestPayment,
   type WalletFacts,
 } from "../../server/plugins/guardrails/available.ts";
-import { evaluate } from "../../server/plugins/guardrails/explain.ts";
+import { evaluate } from "../../server/plugins/guardrails/decide.ts";
 import { RULES, type AgentState } from "../../server/plugins/guardrails/rules.ts";
 import { GENERAL_RULES, type GeneralRule } from "../../server/schemas/agents.ts";
 import { bare, fine, switches, USDC } from "./rule-cases.ts";

@@ -74,12 +74,12 @@ function jobIn(world: World = {}) {
         correct: record("correct", world.isCorrected ?? false),
       },
       steps: {
-        signing: (key: unknown, _call: unknown, sign: () => unknown) => {
-          calls.push(["signing", key]);
+        signOrRelease: (key: unknown, _call: unknown, sign: () => unknown) => {
+          calls.push(["signOrRelease", key]);
           return sign();
         },
-        accepting: (key: unknown, store: () => unknown) => {
-          calls.push(["accepting", key]);
+        storeOrRelease: (key: unknown, store: () => unknown) => {
+          calls.push(["storeOrRelease", key]);
           return store();
         },
       },
@@ -116,9 +116,9 @@ t.test("what is signed is what was reserved", async (t) => {
     depositId: undefined,
   });
   t.same(first.calls, [
-    ["signing", KEY],
+    ["signOrRelease", KEY],
     ["sign", KEY.agentId, order, "https://a.example"],
-    ["accepting", KEY],
+    ["storeOrRelease", KEY],
     ["accept", KEY, { order, signed: SIGNED, depositId: undefined }],
     ["unmadeDeposit", undefined, order],
   ]);

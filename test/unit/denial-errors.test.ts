@@ -2,10 +2,11 @@
 import t from "tap";
 import type { Address } from "viem";
 import { ERRORS } from "../../server/errors.ts";
-import { Guardrails } from "../../server/plugins/guardrails/decide.ts";
-import { denialError, limitsOnWire, type Denial } from "../../server/plugins/guardrails/explain.ts";
+import { limitsOnWire } from "../../server/plugins/guardrails/available.ts";
+import { denialError, Guardrails, type Denial } from "../../server/plugins/guardrails/decide.ts";
 import type { ReservationRow } from "../../server/plugins/guardrails/store.ts";
-import type { ReserveRequest, Snapshot } from "../../server/plugins/guardrails/types.ts";
+import type { Snapshot } from "../../server/plugins/guardrails/rules.ts";
+import type { ReserveRequest } from "../../server/plugins/guardrails/types.ts";
 import { bare, USDC } from "./rule-cases.ts";
 
 const WALLET: Address = "0x70997970c51812dc3a010c7d01b50e0d17dc79c8";

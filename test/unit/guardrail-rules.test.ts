@@ -3,15 +3,16 @@ import t from "tap";
 import { AGENT_FIELDS, PAYEE_FIELDS } from "../../packages/rules/src/fields.ts";
 import { AddAllowlistBody, CreateAgentBody, UpdateAgentBody } from "../../server/schemas/agents.ts";
 import { ERRORS } from "../../server/errors.ts";
-import { evaluate, policyOf } from "../../server/plugins/guardrails/explain.ts";
+import { evaluate, policyOf } from "../../server/plugins/guardrails/decide.ts";
 import {
   channelNeeds,
   DENIAL_CODES,
   readFacts,
   RULES,
+  type RuleName,
+  type Snapshot,
 } from "../../server/plugins/guardrails/rules.ts";
 import type { FormField } from "../../server/plugins/guardrails/rules.ts";
-import type { RuleName, Snapshot } from "../../server/plugins/guardrails/types.ts";
 import { bare, FAULTS, fine, USDC } from "./rule-cases.ts";
 
 t.test("every rule has a case here, in its place", async (t) => {

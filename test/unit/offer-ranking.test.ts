@@ -1,7 +1,7 @@
 // Goal: from any list of offers, in any order and beside any invalid ones, the cheapest valid one is chosen, and no other can be.
 import * as fc from "fast-check";
 import t from "tap";
-import { MAX_VALID_SECONDS } from "../../server/plugins/payments/reserve.ts";
+import { MAX_VALID_SECONDS } from "../../server/plugins/payments/steps.ts";
 import { chooseTerms, type Choice } from "../../server/plugins/x402-client/choose.ts";
 import { parseOffer } from "../../server/plugins/x402-client/ask.ts";
 import type { OfferedTerms } from "../../server/plugins/x402-client/terms.ts";

@@ -2,7 +2,7 @@
 import * as fc from "fast-check";
 import t from "tap";
 import { ERRORS } from "../../server/errors.ts";
-import { denialError, evaluate, policyOf } from "../../server/plugins/guardrails/explain.ts";
+import { denialError, evaluate, policyOf } from "../../server/plugins/guardrails/decide.ts";
 import {
   DENIAL_CODES,
   readFacts,

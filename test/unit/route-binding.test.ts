@@ -1,6 +1,6 @@
 // Goal: a payment is bound to the seller's route only while what is stored and sent for it stays short.
 import t from "tap";
-import { bindRoute } from "../../server/plugins/x402-client/route-binding.ts";
+import { bindRoute } from "../../server/plugins/x402-client/terms.ts";
 import type { OfferedTerms } from "../../server/plugins/x402-client/terms.ts";
 
 const extra = { name: "USDC", version: "2" };

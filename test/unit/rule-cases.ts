@@ -1,6 +1,6 @@
 // The facts of the rules, for all unit tests: one payment that every rule allows, and for each rule what makes it refuse.
 import * as fc from "fast-check";
-import type { DenialCode, RuleName, Snapshot } from "../../server/plugins/guardrails/types.ts";
+import type { DenialCode, RuleName, Snapshot } from "../../server/plugins/guardrails/rules.ts";
 
 export const USDC = 1_000_000n;
 

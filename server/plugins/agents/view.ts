@@ -6,8 +6,12 @@ import type { Db } from "../../infra/db/prisma.ts";
 import { readActivity, type AgentActivity, type AgentRow } from "./store.ts";
 import { deniedOnList } from "./denied-store.ts";
 import { listAllowlists, type AllowlistRow } from "./payees-store.ts";
-import { limitsOnWire, windowOnWire } from "../guardrails/explain.ts";
-import { availableOf, type WalletFacts } from "../guardrails/available.ts";
+import {
+  availableOf,
+  limitsOnWire,
+  windowOnWire,
+  type WalletFacts,
+} from "../guardrails/available.ts";
 import { readLimits } from "../guardrails/store.ts";
 import type { Agent } from "../../schemas/agents.ts";
 import type { AgentState, Limits } from "../guardrails/rules.ts";

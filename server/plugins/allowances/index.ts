@@ -9,7 +9,7 @@ import { readMany } from "../../infra/chain/contracts.ts";
 import { classifyChainError } from "../../infra/chain/errors.ts";
 import { ApiError } from "../../errors.ts";
 import { allowanceCall, paymentSchemeOf, permitsCall } from "../../schemes/index.ts";
-import type { Limits } from "../guardrails/types.ts";
+import type { Limits } from "../guardrails/rules.ts";
 import { gasRefusals } from "../settlement/gas-store.ts";
 import { Allowances, type AllowanceFault, type AllowancesDeps } from "./allowances.ts";
 import { archivedWithAllowance, isUnderWay, newestRaise, promisedByAllowance } from "./store.ts";

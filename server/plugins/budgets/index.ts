@@ -15,7 +15,7 @@ import {
   NewBudgetBody,
 } from "../../schemas/budgets.ts";
 import { ownerCall } from "../agents/change.ts";
-import { budgetOnWire } from "../guardrails/explain.ts";
+import { budgetOnWire } from "../guardrails/available.ts";
 import { readBudgetLimits } from "../guardrails/store.ts";
 import { acceptEmptyJson } from "../http/index.ts";
 import { archiveBudget, budgetNotFound, changeBudget, createBudget } from "./budgets.ts";

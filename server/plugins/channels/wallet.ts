@@ -78,7 +78,7 @@ export interface VoucherEnd {
 }
 
 /** A voucher that was signed before, ready to be shown again. */
-export interface ShownBefore extends Omit<StoredVoucher, "order"> {
+interface ShownBefore extends Omit<StoredVoucher, "order"> {
   id: Hex;
   order: ChannelOrder;
   signed: ChannelSignatures;

@@ -15,7 +15,7 @@ import type { KeyNames, KeyVault, SiteSignInRequest } from "./key-vault.ts";
 import { decode, encode, errorOf, isAnswer, isResult, sentRules } from "./vault-calls.ts";
 import type { RulesInForce } from "../../core/rules.ts";
 
-export interface RemoteVaultOptions {
+interface RemoteVaultOptions {
   client: Pick<SocketClient, "call" | "close">;
   networks: readonly NetworkFacts[];
   timings: Pick<Timings, "custodyAnswerMs">;

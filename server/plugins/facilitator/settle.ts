@@ -20,8 +20,12 @@ import {
   type Payment,
   type Refusal,
 } from "../../schemes/scheme.ts";
-import { AcceptanceUnknown } from "../settlement/accept.ts";
-import type { Settlement, SettlementOutcome, SettlementRow } from "../settlement/types.ts";
+import {
+  AcceptanceUnknown,
+  type Settlement,
+  type SettlementOutcome,
+  type SettlementRow,
+} from "../settlement/types.ts";
 import { outcomeOf } from "../settlement/waiters.ts";
 import type { PayeeFees } from "./payee-fees.ts";
 import type { PayerApprovals } from "./payer-approval.ts";
@@ -411,7 +415,7 @@ function protocolReason(
   return outcome.reason;
 }
 
-export interface PaymentNames {
+interface PaymentNames {
   /** As the requirements wrote it. */
   network: string;
   payer?: string;

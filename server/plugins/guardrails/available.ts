@@ -1,6 +1,19 @@
-/** Computes how much an agent may pay now, by the rules that do not depend on the payee. */
+/**
+ * How much an agent may pay now: its limits as they are returned, and the largest payment that passes the rules that do
+ * not depend on the payee.
+ */
+import { formatAtomic } from "../../core/money.ts";
 import { GENERAL_RULES, type GeneralRule } from "../../schemas/agents.ts";
-import { RULES, type AgentState, type Snapshot } from "./rules.ts";
+import {
+  BUDGET_WINDOWS,
+  remainingOf,
+  RULES,
+  type AgentState,
+  type BudgetLimit,
+  type Limits,
+  type Snapshot,
+  type WindowLimits,
+} from "./rules.ts";
 
 export interface Available {
   /** The largest payment that passes; 0 if none does. */
@@ -48,4 +61,76 @@ export function largestPayment(facts: Omit<Snapshot, "requested">): Available {
   const boundBy = stops ?? refusing(most + 1n);
   if (boundBy === undefined) throw new Error("no rule limits a payment");
   return { atomic: stops === undefined ? most : 0n, boundBy };
+}
+
+interface WindowOnWire {
+  limit: string;
+  spent: string;
+  reserved: string;
+  remaining: string;
+  nextReleaseAt: string | null;
+}
+
+interface LimitsOnWire extends WindowOnWire {
+  available: string | null;
+  boundBy: GeneralRule | null;
+  weekly: WindowOnWire | null;
+  monthly: WindowOnWire | null;
+  /** Numbers of payments, not amounts. */
+  hourly:
+    | ({ [Number in keyof Omit<WindowOnWire, "nextReleaseAt">]: number } & Pick<
+        WindowOnWire,
+        "nextReleaseAt"
+      >)
+    | null;
+  budgets: {
+    id: string;
+    name: string;
+    window: string;
+    limit: string;
+    available: string;
+    availableAt?: string;
+  }[];
+}
+
+export function windowOnWire(window: WindowLimits): WindowOnWire {
+  return {
+    limit: formatAtomic(window.limitAtomic),
+    spent: formatAtomic(window.spentAtomic),
+    reserved: formatAtomic(window.reservedAtomic),
+    remaining: formatAtomic(window.remainingAtomic),
+    nextReleaseAt: window.nextReleaseAt?.toISOString() ?? null,
+  };
+}
+
+export const budgetOnWire = ({ hours, limitAtomic, usedAtomic, availableAt }: BudgetLimit) => ({
+  window: BUDGET_WINDOWS[hours]?.window ?? "",
+  limit: formatAtomic(limitAtomic),
+  available: formatAtomic(remainingOf(limitAtomic, usedAtomic)),
+  ...(availableAt && { availableAt: availableAt.toISOString() }),
+});
+
+export function limitsOnWire(
+  { weekly, monthly, hourly, budgets = [], ...daily }: Limits,
+  available: Available | null,
+): LimitsOnWire {
+  return {
+    ...windowOnWire(daily),
+    available: available && formatAtomic(available.atomic),
+    boundBy: available?.boundBy ?? null,
+    weekly: weekly && windowOnWire(weekly),
+    monthly: monthly && windowOnWire(monthly),
+    hourly: hourly && {
+      limit: Number(hourly.limitAtomic),
+      spent: Number(hourly.spentAtomic),
+      reserved: Number(hourly.reservedAtomic),
+      remaining: Number(hourly.remainingAtomic),
+      nextReleaseAt: hourly.nextReleaseAt?.toISOString() ?? null,
+    },
+    budgets: budgets.map((budget) => ({
+      id: budget.id,
+      name: budget.name,
+      ...budgetOnWire(budget),
+    })),
+  };
 }

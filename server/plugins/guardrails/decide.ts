@@ -1,18 +1,31 @@
-/** Decides and reserves (docs/decisions/0003): one call, one round trip, and every refusal is recorded. */
-import { ApiError, type ErrorCode } from "../../errors.ts";
-import { otherCell } from "../http/errors.ts";
-import type { ReservationRow } from "./store.ts";
+/**
+ * Decides and reserves (docs/decisions/0003): one call, one round trip, and every refusal is recorded. SQL decides; the
+ * rules explain the decision.
+ */
+import { getAddress, type Address } from "viem";
 import { newId } from "../../core/ids.ts";
-import { denialError, evaluate, policyOf } from "./explain.ts";
-import { DENIAL_CODES, remainingOf } from "./rules.ts";
+import { formatAtomic } from "../../core/money.ts";
+import { ApiError, ERRORS, type ErrorCode } from "../../errors.ts";
+import { otherCell } from "../http/errors.ts";
+import {
+  dailyNumbers,
+  DENIAL_CODES,
+  remainingOf,
+  RULES,
+  type DenialCode,
+  type Moment,
+  type RuleName,
+  type Snapshot,
+} from "./rules.ts";
+import type { ReservationRow } from "./store.ts";
 import type {
   Evaluation,
   KeyInUse,
+  Policy,
   Release,
   ReserveRequest,
   ReserveResult,
   RuleVerdict,
-  Snapshot,
   Verdict,
 } from "./types.ts";
 
@@ -219,4 +232,99 @@ export function keyInUse(
 function required<T>(value: T | null, name: string): T {
   if (value === null) throw new Error(`purser_reserve answered without a ${name}`);
   return value;
+}
+
+/**
+ * Evaluates the rules as a pure function, with the order and comparisons of the SQL function purser_first_refusal, which
+ * decides about real payments. This one explains decisions: for dry runs, and for the trace that an owner sees.
+ */
+export function evaluate(snapshot: Snapshot): Evaluation {
+  const trace: RuleVerdict[] = [];
+  let refused: Omit<Extract<Evaluation, { allowed: false }>, "allowed" | "trace"> | undefined;
+  for (const rule of RULES) {
+    const found = rule.check(snapshot);
+    if (found === null) continue;
+    const { refusal, detail } = found;
+    if (refused !== undefined) {
+      trace.push({
+        rule: rule.name,
+        passed: null,
+        detail: "Not checked: an earlier rule refused the payment.",
+      });
+      continue;
+    }
+    if (refusal !== null && rule.liftable && snapshot.approval) {
+      const lifted = `${detail} The owner's approval ${snapshot.approval.id} allows it once.`;
+      trace.push({ rule: rule.name, passed: true, detail: lifted });
+      continue;
+    }
+    const mayBeLifted = refusal !== null && rule.liftable === true;
+    trace.push({
+      rule: rule.name,
+      passed: refusal === null,
+      detail,
+      ...(mayBeLifted && { liftable: true }),
+    });
+    if (refusal !== null) refused = { code: refusal, rule: rule.name, detail };
+  }
+  return refused === undefined ? { allowed: true, trace } : { allowed: false, ...refused, trace };
+}
+
+/** Whether the owner may approve a payment that this rule refuses. */
+const isLiftable = (name: RuleName): boolean =>
+  RULES.some((rule) => rule.name === name && rule.liftable === true);
+
+/** The numbers that the refusing rule compared. */
+export function policyOf(snapshot: Snapshot, rule: RuleName): Policy {
+  const judge = RULES.find(({ name }) => name === rule);
+  return {
+    rule,
+    ...(judge?.policy?.(snapshot) ?? dailyNumbers(snapshot)),
+    requested: formatAtomic(judge?.compared?.(snapshot) ?? snapshot.requested),
+  };
+}
+
+export interface Denial extends Moment {
+  code: DenialCode;
+  rule: RuleName;
+  snapshot: Snapshot;
+  paymentId: string | null;
+  /** The sentence of the rule that refused. */
+  detail: string;
+  /** The payee, and the origin that was fetched. */
+  payTo?: Address | null;
+  site?: string;
+}
+
+/** The payee that the owner would have to allow, and for which site. */
+function whomToAllow({ payTo, site, code, rule }: Denial): Record<string, unknown> {
+  if (rule !== "allowlist" || !payTo) return {};
+  const address = getAddress(payTo);
+  const where = site === undefined ? "" : `, for ${site} or for all sites`;
+  return {
+    payTo: address,
+    site: site ?? null,
+    ...(code === "recipient_not_allowed" && {
+      suggestion: `Ask the owner to allow ${address}${where}.`,
+    }),
+  };
+}
+
+/** An error that an agent can act on: why, by which numbers, and when to retry. */
+export function denialError(denial: Denial): ApiError {
+  const { code, rule, snapshot } = denial;
+  const advice = RULES.find(({ name }) => name === rule)?.advise?.(snapshot, denial);
+  return new ApiError(code, {
+    detail: denial.detail,
+    extra: {
+      blocked: true,
+      retryable: advice?.retryable ?? ERRORS[code].retryable,
+      suggestion: advice?.suggestion ?? ERRORS[code].help,
+      paymentId: denial.paymentId,
+      policy: policyOf(snapshot, rule),
+      ...whomToAllow(denial),
+      ...advice?.extra,
+      ...(isLiftable(rule) && { approvable: true }),
+    },
+  });
 }

@@ -5,9 +5,8 @@ import { LOCK_TIMEOUT, sqlState } from "../../infra/db/pool.ts";
 import { readLimits, readOutstanding, reserve } from "./store.ts";
 import { Guardrails } from "./decide.ts";
 import { agentBusy, AgentLock } from "./agent-lock.ts";
-import type { Limits } from "./types.ts";
 import type { ErrorCode } from "../../errors.ts";
-import { DENIAL_CODES } from "./rules.ts";
+import { DENIAL_CODES, type Limits } from "./rules.ts";
 import { UndeclaredAuth } from "../http/index.ts";
 
 declare module "fastify" {

@@ -5,16 +5,18 @@ import { payeeKey } from "../../core/rules.ts";
 import { Coalescer } from "../../core/shared-answers.ts";
 import { bytea, violates, RESERVATION_GONE, sqlState, type Sql } from "../../infra/db/pool.ts";
 import type { WalletFacts } from "./available.ts";
-import { readFacts, remainingOf, RULES, type BudgetLimit } from "./rules.ts";
-import type {
-  Limits,
-  PayeeLimits,
-  Release,
-  ReserveRequest,
-  RuleName,
-  Snapshot,
-  WindowLimits,
-} from "./types.ts";
+import {
+  readFacts,
+  remainingOf,
+  RULES,
+  type BudgetLimit,
+  type Limits,
+  type PayeeLimits,
+  type RuleName,
+  type Snapshot,
+  type WindowLimits,
+} from "./rules.ts";
+import type { Release, ReserveRequest } from "./types.ts";
 
 type ReservationOutcome =
   | "reserved"
@@ -79,7 +81,7 @@ export async function reserve(
 ): Promise<ReservationRow> {
   const row = await decide(sql, toJsonb(reserveParams(request)));
   if (!row) throw new Error("purser_reserve returned nothing");
-  const snapshot = row.snapshot === null ? null : readSnapshot(row.snapshot);
+  const snapshot = row.snapshot === null ? null : readFacts(row.snapshot);
   const refused = RULES.find(({ codes, rolling }) => rolling && includes(codes, row.code));
   const times = refused
     ? await readReleaseTimes(sql, request, row, refused.name)
@@ -209,10 +211,6 @@ const channelParams = ({ channel, chainId, asset, to }: ReserveRequest) =>
     deposit_id: channel.depositId,
     busy_seconds: channel.busySeconds,
   };
-
-export function readSnapshot(stored: StoredSnapshot): Snapshot {
-  return readFacts(stored);
-}
 
 /** Releases an unsigned reservation; false if it is signed or settled by now. */
 export async function voidUnsigned(

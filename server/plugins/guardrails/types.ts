@@ -6,16 +6,6 @@ import { ExactJson } from "../../core/exact-json.ts";
 import { ApiError, type ErrorCode } from "../../errors.ts";
 import type { DenialCode, PolicyNumbers, RuleName, Snapshot, TargetCode } from "./rules.ts";
 
-export type {
-  DenialCode,
-  Limits,
-  PayeeLimits,
-  ReservedChannel,
-  RuleName,
-  Snapshot,
-  WindowLimits,
-} from "./rules.ts";
-
 /** A payment through a channel: the seller's terms, and the channel to open if none with these terms is open. */
 export interface ChannelWanted {
   id: Hex;

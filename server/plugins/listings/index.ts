@@ -2,17 +2,8 @@
 import fp from "fastify-plugin";
 import type { PrismaClient } from "../../infra/db/prisma.ts";
 import { ApiError } from "../../errors.ts";
-import {
-  countUse,
-  findListing,
-  flagListing,
-  type ListingMethod,
-  type ListingStatus,
-  type Terms,
-} from "./store.ts";
+import { countUse, findListing, flagListing, type ListingRow, type Terms } from "./store.ts";
 import { formatAtomic } from "../../core/money.ts";
-
-export type { Terms } from "./store.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -29,21 +20,20 @@ export default fp(
 );
 
 /** The terms that x402-fetch enforces when it pays for a listing. */
-export interface ListingPins {
-  id: string;
-  url: string;
-  method: ListingMethod;
-  host: string;
-  /** Lower case. */
-  payTo: string;
-  asset: string;
-  network: string;
-  priceCeilingAtomic: bigint;
-  status: ListingStatus;
-  x402Version: number;
-  /** The payment requirement that was last seen in its 402. */
-  requirement: Record<string, unknown>;
-}
+export type ListingPins = Pick<
+  ListingRow,
+  | "id"
+  | "url"
+  | "method"
+  | "host"
+  | "payTo"
+  | "asset"
+  | "network"
+  | "priceCeilingAtomic"
+  | "status"
+  | "x402Version"
+  | "requirement"
+>;
 
 export class ListingRegistry {
   readonly #prisma: PrismaClient;
@@ -55,35 +45,19 @@ export class ListingRegistry {
   async forFetch(id: string): Promise<ListingPins> {
     const row = await findListing(this.#prisma, id);
     if (!row) throw new ApiError("not_found", { detail: "There is no listing with this id." });
-    const { url, method, host, payTo, asset, network, priceCeilingAtomic, status } = row;
-    const { x402Version, requirement } = row;
-    return {
-      id: row.id,
-      url,
-      method,
-      host,
-      payTo,
-      asset,
-      network,
-      priceCeilingAtomic,
-      status,
-      x402Version,
-      requirement,
-    };
+    return row;
   }
 
   /** Records that a fetch got terms different from the pinned ones. */
-  async flag(id: string, reason: string): Promise<void> {
+  async flag(id: string): Promise<void> {
     const sentence = "The terms at the last fetch differed from the listing. Nothing was paid.";
-    await flagListing(this.#prisma, id, reason, sentence);
+    await flagListing(this.#prisma, id, "listing_mismatch", sentence);
   }
 
   async countUse(id: string): Promise<void> {
     await countUse(this.#prisma, id);
   }
 }
-
-/** A listing's terms are pinned when it is created; later terms of the seller are compared with them. */
 
 /** The result of probing a live endpoint: the payment requirement of its 402 that a wallet of ours could pay. */
 export interface ProbedTerms extends Terms {
@@ -104,7 +78,10 @@ type PinnedTerms = Omit<Terms, "priceAtomic"> & { priceCeilingAtomic: bigint };
 
 type TermsVerdict = { kept: true } | { kept: false; reason: string };
 
-/** A price below the ceiling is no change; every other difference is. */
+/**
+ * Compares the terms that were pinned when the listing was created with later ones of the seller. A price below the
+ * ceiling is no change; every other difference is.
+ */
 export function compareTerms(pinned: PinnedTerms, live: Terms): TermsVerdict {
   const changed = (reason: string): TermsVerdict => ({ kept: false, reason });
   if (live.host !== pinned.host)

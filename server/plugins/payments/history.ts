@@ -5,9 +5,8 @@ import { type PageOf, type PageRequest, readPage, toPage } from "../../core/pagi
 import { ApiError, ERRORS, type ErrorCode } from "../../errors.ts";
 import type { Payment, PaymentFilters } from "../../schemas/payments.ts";
 import type { OwnerPaymentFilters } from "../../schemas/spending.ts";
-import { evaluate, policyOf } from "../guardrails/explain.ts";
-import { channelNeeds, siteChange } from "../guardrails/rules.ts";
-import { readSnapshot } from "../guardrails/store.ts";
+import { evaluate, policyOf } from "../guardrails/decide.ts";
+import { channelNeeds, readFacts, siteChange } from "../guardrails/rules.ts";
 import { presentEvidence } from "./evidence.ts";
 import type { PaymentFilter, PaymentRow } from "./store.ts";
 
@@ -77,7 +76,7 @@ function decision(row: PaymentRow): Pick<Payment, "denial" | "trace"> {
   // A code that is missing here is of a newer release's rule, which this release cannot explain.
   const isUnknown = row.denialCode !== null && !Object.hasOwn(ERRORS, row.denialCode);
   if (row.policy === null || isUnknown) return { denial: null, trace: [] };
-  const snapshot = readSnapshot(row.policy);
+  const snapshot = readFacts(row.policy);
   const evaluation = evaluate(snapshot);
   if (evaluation.allowed || row.denialCode === null)
     return { denial: null, trace: evaluation.trace };

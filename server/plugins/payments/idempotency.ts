@@ -8,21 +8,8 @@ import type { Sql } from "../../infra/db/pool.ts";
 import type { IdempotencyRef, JoiningCall, KeyInUse } from "../guardrails/types.ts";
 import type { PaymentRow } from "./store.ts";
 
-interface KeyStore {
-  find(ref: IdempotencyRef): Promise<IdempotencyRow | undefined>;
-  /** Reads a response that `find` omits because of its length. */
-  readResponse(ref: IdempotencyRef): Promise<string | null>;
-  /** `response` is the exact JSON text of the response. */
-  complete(ref: IdempotencyRef, answer: { statusCode: number; response: string }): Promise<void>;
-  /** Stores what is known while the request still runs; the final response replaces it. */
-  note(ref: IdempotencyRef, text: string): Promise<void>;
-  /** With its response, or to claim it. Returns false if the key exists. */
-  insert(ref: IdempotencyRef, answer?: { statusCode: number; response: string }): Promise<boolean>;
-  release(ref: IdempotencyRef): Promise<void>;
-}
-
 interface CallsDeps {
-  keys: KeyStore;
+  keys: Pick<KeyStore, keyof KeyStore>;
   payments: {
     find(key: PaymentKey): Promise<PaymentRow | undefined>;
     markUnknown(key: PaymentKey): Promise<void>;
@@ -518,50 +505,105 @@ export interface IdempotencyRow {
 const LONG_BYTES = 64 * 1024;
 
 /** The statements on idempotency keys. */
-export const keyStore = (sql: Sql): KeyStore => ({
-  find: (ref) => findKey(sql, ref),
-  readResponse: (ref) => readResponse(sql, ref),
-  complete: (ref, answer) => completeKey(sql, ref, answer),
-  note: (ref, text) => noteOnKey(sql, ref, text),
-  insert: (ref, answer) => insertKey(sql, ref, answer),
-  release: (ref) => releaseKey(sql, ref),
-});
+export class KeyStore {
+  readonly #sql: Sql;
 
-async function findKey(sql: Sql, ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
-  // SQL: the first query of every request that moves money; prepared.
-  const { rows } = await sql.query<IdempotencyRow>({
-    name: "idempotency-find",
-    text: `SELECT body_hash = $4 AS "isSameBody", payment_id AS "paymentId", status_code AS "statusCode",
-                  CASE WHEN octet_length(response) <= $5 THEN response END AS response,
-                  COALESCE(octet_length(response) > $5, FALSE) AS "isLong",
-                  extract(epoch FROM clock_timestamp() - created_at)::float8 AS "ageSeconds"
-             FROM idempotency_keys WHERE subject_id = $1 AND route = $2 AND key = $3`,
-    values: [ref.subjectId, ref.route, ref.key, Buffer.from(ref.bodyHash), LONG_BYTES],
-  });
-  return rows[0];
+  constructor(sql: Sql) {
+    this.#sql = sql;
+  }
+
+  async find(ref: IdempotencyRef): Promise<IdempotencyRow | undefined> {
+    // SQL: the first query of every request that moves money; prepared.
+    const { rows } = await this.#sql.query<IdempotencyRow>({
+      name: "idempotency-find",
+      text: `SELECT body_hash = $4 AS "isSameBody", payment_id AS "paymentId", status_code AS "statusCode",
+                    CASE WHEN octet_length(response) <= $5 THEN response END AS response,
+                    COALESCE(octet_length(response) > $5, FALSE) AS "isLong",
+                    extract(epoch FROM clock_timestamp() - created_at)::float8 AS "ageSeconds"
+               FROM idempotency_keys WHERE subject_id = $1 AND route = $2 AND key = $3`,
+      values: [...placeOf(ref), Buffer.from(ref.bodyHash), LONG_BYTES],
+    });
+    return rows[0];
+  }
+
+  /** Reads a response that `find` omits because of its length. */
+  async readResponse(ref: IdempotencyRef): Promise<string | null> {
+    // SQL: as above, for the few long responses.
+    const { rows } = await this.#sql.query<{ response: string | null }>(
+      "SELECT response FROM idempotency_keys WHERE subject_id = $1 AND route = $2 AND key = $3",
+      placeOf(ref),
+    );
+    return rows[0]?.response ?? null;
+  }
+
+  /** Stores the final response, unless one is stored already. `response` is its exact JSON text. */
+  async complete(
+    ref: IdempotencyRef,
+    answer: { statusCode: number; response: string },
+  ): Promise<void> {
+    // SQL: the last step of every request that moves money, in one round trip.
+    await this.#sql.query(
+      `UPDATE idempotency_keys SET status_code = $4, response = $5, updated_at = now()
+        WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL`,
+      [...placeOf(ref), answer.statusCode, answer.response],
+    );
+  }
+
+  /** Stored before the final response and never over it: the first response of the target stays. */
+  async note(ref: IdempotencyRef, storedNote: string): Promise<void> {
+    // SQL: as above, while the request waits for proof of the payment.
+    await this.#sql.query(
+      `UPDATE idempotency_keys SET response = $4, updated_at = now()
+        WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL AND response IS NULL`,
+      [...placeOf(ref), storedNote],
+    );
+  }
+
+  /**
+   * For a request that reserves nothing, with its response, or that has not reserved yet, to claim the key. Returns
+   * false if the key exists.
+   */
+  async insert(
+    ref: IdempotencyRef,
+    answer?: { statusCode: number; response: string },
+  ): Promise<boolean> {
+    // SQL: claims a key outside the payment path, which inserts its own key with the payment.
+    const { rowCount } = await this.#sql.query(
+      `INSERT INTO idempotency_keys (subject_id, route, key, body_hash, status_code, response)
+       VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`,
+      [
+        ...placeOf(ref),
+        Buffer.from(ref.bodyHash),
+        answer?.statusCode ?? null,
+        answer?.response ?? null,
+      ],
+    );
+    return rowCount === 1;
+  }
+
+  /** Nothing moved: the key may be used again. */
+  async release(ref: IdempotencyRef): Promise<void> {
+    // SQL: as above, to keep all statements on keys in one place.
+    await this.#sql.query(
+      `DELETE FROM idempotency_keys
+        WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL AND payment_id IS NULL`,
+      placeOf(ref),
+    );
+  }
 }
 
-async function readResponse(
-  sql: Sql,
-  ref: Pick<IdempotencyRef, "subjectId" | "route" | "key">,
-): Promise<string | null> {
-  // SQL: as above, for the few long responses.
-  const { rows } = await sql.query<{ response: string | null }>(
-    "SELECT response FROM idempotency_keys WHERE subject_id = $1 AND route = $2 AND key = $3",
-    [ref.subjectId, ref.route, ref.key],
-  );
-  return rows[0]?.response ?? null;
-}
+const placeOf = ({ subjectId, route, key }: IdempotencyRef): string[] => [subjectId, route, key];
 
 /** The response of a paid call, while it is stored. */
 export async function findPaidAnswer(
   sql: Sql,
   ref: IdempotencyRef,
 ): Promise<Record<string, unknown> | undefined> {
-  const row = await findKey(sql, ref);
+  const keys = new KeyStore(sql);
+  const row = await keys.find(ref);
   if (!row?.paymentId || row.statusCode !== 200) return undefined;
   if (row.isLong) await ref.room?.();
-  const response = row.isLong ? await readResponse(sql, ref) : row.response;
+  const response = row.isLong ? await keys.readResponse(ref) : row.response;
   return response === null ? undefined : parseMembers(response);
 }
 
@@ -581,60 +623,4 @@ export async function findKeyOfPayment(
     [agentId, paymentId, route],
   );
   return rows[0]?.key;
-}
-
-/** Stores the final response, unless one is stored already. */
-async function completeKey(
-  sql: Sql,
-  ref: IdempotencyRef,
-  answer: { statusCode: number; response: string },
-): Promise<void> {
-  // SQL: the last step of every request that moves money, in one round trip.
-  await sql.query(
-    `UPDATE idempotency_keys SET status_code = $4, response = $5, updated_at = now()
-      WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL`,
-    [ref.subjectId, ref.route, ref.key, answer.statusCode, answer.response],
-  );
-}
-
-/** Stored before the final response and never over it: the first response of the target stays. */
-async function noteOnKey(sql: Sql, ref: IdempotencyRef, storedNote: string): Promise<void> {
-  // SQL: as above, while the request waits for proof of the payment.
-  await sql.query(
-    `UPDATE idempotency_keys SET response = $4, updated_at = now()
-      WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL AND response IS NULL`,
-    [ref.subjectId, ref.route, ref.key, storedNote],
-  );
-}
-
-/** For a request that reserves nothing, or has not yet. Returns false if the key exists. */
-async function insertKey(
-  sql: Sql,
-  ref: IdempotencyRef,
-  answer?: { statusCode: number; response: string },
-): Promise<boolean> {
-  // SQL: claims a key outside the payment path, which inserts its own key with the payment.
-  const { rowCount } = await sql.query(
-    `INSERT INTO idempotency_keys (subject_id, route, key, body_hash, status_code, response)
-     VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING`,
-    [
-      ref.subjectId,
-      ref.route,
-      ref.key,
-      Buffer.from(ref.bodyHash),
-      answer?.statusCode ?? null,
-      answer?.response ?? null,
-    ],
-  );
-  return rowCount === 1;
-}
-
-/** Nothing moved: the key may be used again. */
-async function releaseKey(sql: Sql, ref: IdempotencyRef): Promise<void> {
-  // SQL: as above, to keep all statements on keys in one place.
-  await sql.query(
-    `DELETE FROM idempotency_keys
-      WHERE subject_id = $1 AND route = $2 AND key = $3 AND status_code IS NULL AND payment_id IS NULL`,
-    [ref.subjectId, ref.route, ref.key],
-  );
 }

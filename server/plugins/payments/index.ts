@@ -24,7 +24,7 @@ import {
   findKeyOfPayment,
   findPaidAnswer,
   JOINED,
-  keyStore,
+  KeyStore,
   type Answer,
   type PaymentKey,
 } from "./idempotency.ts";
@@ -163,7 +163,7 @@ function decoratePaying(app: FastifyInstance): void {
   };
   const calls = new Calls({
     payments,
-    keys: keyStore(pool),
+    keys: new KeyStore(pool),
     earlierCall: (ref, joins) => lostResponses.earlierCall(ref, joins),
     sleep: (ms) => sleep(ms),
   });

@@ -19,7 +19,7 @@ import {
 } from "../agents/balances.ts";
 import { atomicOf, databaseNow, hoursBefore, type Db, type Prisma } from "../../infra/db/prisma.ts";
 import type { Overview } from "../../schemas/overview.ts";
-import type { Limits } from "../guardrails/types.ts";
+import type { Limits } from "../guardrails/rules.ts";
 import type { AgentSelf } from "../../schemas/payments.ts";
 import type { AllowlistRow } from "../agents/payees-store.ts";
 import { readStoredSettings } from "../agents/store.ts";

@@ -6,12 +6,10 @@ import { ApiError } from "../../errors.ts";
 import { mark, traced, type TraceAttributes } from "../../infra/tracing.ts";
 import type { Approvals } from "../approvals/approvals.ts";
 import type { Guardrails } from "../guardrails/decide.ts";
+import type { ReservedChannel } from "../guardrails/rules.ts";
 import type {
-  ChannelWanted,
-  IdempotencyRef,
   Policy,
   ReserveRequest,
-  ReservedChannel,
   ReserveResult,
   TargetRefusal,
   Verdict,
@@ -20,7 +18,7 @@ import type { Screening } from "../screening/screening.ts";
 import type { Settlement } from "../settlement/types.ts";
 import type { ApprovalRequired } from "../../schemas/approvals.ts";
 import type { NotReserved } from "./idempotency.ts";
-import type { Reserved } from "./steps.ts";
+import { MAX_VALID_SECONDS, type Reserved } from "./steps.ts";
 import { plainWords } from "../../core/foreign-text.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { TOKEN_SCHEME } from "../../schemes/index.ts";
@@ -34,39 +32,33 @@ export interface Payer {
   apiKeyId: string | null;
 }
 
+/** Members of a ReserveRequest that follow from the members of a PayRequest. */
+type Derived =
+  | "agentId"
+  | "apiKeyId"
+  | "walletAddress"
+  | "isMaximum"
+  | "nonce"
+  | "prescribed"
+  | "validForSeconds"
+  | "balance"
+  | "gas";
+
 /** A payment from an agent's wallet, whether we or the seller relay it. */
-export interface PayRequest {
+export interface PayRequest extends Omit<ReserveRequest, Derived | "to"> {
   payer: Payer;
-  kind: "spend" | "x402";
-  chainId: number;
-  asset: Address;
   to: Address;
-  /** The fetched origin. Undefined for a plain spend. */
-  site?: string;
-  amountAtomic: bigint;
-  maxAmountAtomic?: bigint;
-  refusal?: TargetRefusal;
   /** Set when the payee prescribes the nonce (MPP). A nonce that was used before is refused. */
   nonce?: Hex;
   /** Used instead of a random nonce, and as new as one: it binds the payment to the seller's route. */
   boundNonce?: Hex;
-  /** How it is paid, and the seller's terms. A spend transfers the token directly. */
+  /** How it is paid, and the seller's terms, unless it goes through a channel. A spend transfers the token directly. */
   scheme?: Scheme;
   extra?: Fields;
   /** At most MAX_VALID_SECONDS, counted from the database clock. */
   validForSeconds?: number;
-  requestId: string | null;
-  memo?: string;
-  url?: string;
-  listingId?: string;
-  requirement?: unknown;
-  /** The agent's task in which it counts. */
-  task?: string;
-  idempotency?: IdempotencyRef;
   /** Ask the owner for approval if a rule denies the payment that an approval can lift. */
   requestApproval?: { reason: string | null };
-  /** It is paid through this channel: `scheme` and `nonce` are not used. */
-  channel?: ChannelWanted;
   /** The wallet's balance, if the caller already began to read it; otherwise it is read when needed. */
   balance?: Promise<WalletBalance | undefined>;
 }
@@ -88,8 +80,6 @@ export interface WalletBalance {
   /** The timestamp of that block. */
   timestampSeconds: bigint;
 }
-
-export const MAX_VALID_SECONDS = 120;
 
 interface AgentReserveDeps {
   /** Whether the authorization is already used or canceled on chain. */
@@ -127,7 +117,7 @@ export interface ChannelReservation {
   remainingAtomic: bigint;
 }
 
-export interface ChannelBusy {
+interface ChannelBusy {
   kind: "channel_busy";
   paymentId: string | null;
 }
@@ -141,13 +131,14 @@ export class AgentReserve {
 
   /** A payment that goes through no channel. */
   async reserve(request: PayRequest): Promise<AgentReservation | NotReserved> {
-    const reserved = await this.reserveEither(request);
+    const reserved = await this.reserveFetch(request);
     if (reserved.kind === "through_channel" || reserved.kind === "channel_busy")
       throw new Error("a payment without a channel was reserved for one");
     return reserved;
   }
 
-  async reserveEither(
+  /** A payment that may go through a channel. */
+  async reserveFetch(
     request: PayRequest,
   ): Promise<AgentReservation | ChannelReservation | ChannelBusy | NotReserved> {
     const { payer, chainId, to, amountAtomic, scheme = TOKEN_SCHEME, extra = {} } = request;
@@ -155,17 +146,17 @@ export class AgentReserve {
     // A voucher takes nothing from the wallet: only a deposit needs its balance.
     const readsBalance = !request.channel;
     const [first] = await Promise.all([
-      this.#withBalance(request, { readsBalance }),
+      this.#withFacts(request, { readsBalance }),
       settlement.assertAvailable(chainId, { kind: request.kind }),
     ]);
     let reserveRequest = first;
     let reserved = await this.#decide(reserveRequest);
     if (reserved.kind === "balance_needed") {
-      reserveRequest = await this.#withBalance(request);
+      reserveRequest = await this.#withFacts(request);
       reserved = await this.#decide(reserveRequest);
     }
     if (reserved.kind === "denied") {
-      const error = withSellerNonce(request, reserved.error);
+      const error = withApprovability(request, reserved.error);
       const liftable = reserved.liftable && error === reserved.error;
       if (liftable && request.requestApproval)
         return { kind: "approval_requested", body: await this.#requestApproval(request, reserved) };
@@ -244,8 +235,8 @@ export class AgentReserve {
 
   /** The decision that a payment would get now. Reserves, signs and writes nothing. */
   async evaluate(request: PayRequest): Promise<Verdict> {
-    const verdict = await this.#deps.guardrails.evaluate(await this.#withBalance(request));
-    const error = verdict.error && withSellerNonce(request, verdict.error);
+    const verdict = await this.#deps.guardrails.evaluate(await this.#withFacts(request));
+    const error = verdict.error && withApprovability(request, verdict.error);
     if (error === verdict.error) return verdict;
     const trace = verdict.trace.map((step) => ({ ...step }));
     for (const step of trace) delete step.liftable;
@@ -266,7 +257,7 @@ export class AgentReserve {
     { dryRun }: { dryRun: boolean },
   ): Promise<ApiError> {
     const reserveRequest = {
-      ...withoutBalance(request),
+      ...reserveRequestOf(request),
       balance: { atomic: 0n, blockNumber: 0n },
     };
     if (dryRun) {
@@ -285,37 +276,45 @@ export class AgentReserve {
     return { atomic: balances.get(wallet) ?? 0n, ...block };
   }
 
-  async #headTime(chainId: number): Promise<{ timestampSeconds: bigint }> {
-    const { timestampSeconds } = await this.#deps.balances.knownHeadOf(chainId);
-    return { timestampSeconds };
-  }
-
-  async #withBalance(request: PayRequest, { readsBalance = true } = {}): Promise<ReserveRequest> {
+  /** With what the decision needs to know of the chain, and a refusal by screening or by the chain. */
+  async #withFacts(request: PayRequest, { readsBalance = true } = {}): Promise<ReserveRequest> {
     const { chainId, payer } = request;
+    const { balances, settlement, minPaymentAtomic } = this.#deps;
     const [known, hold, refusal] = await Promise.all([
       request.balance,
-      this.#deps.settlement.gasHold(chainId),
+      settlement.gasHold(chainId),
       refusalOf(this.#deps, request),
     ]);
+    const readTime = async () => {
+      const { timestampSeconds } = await balances.knownHeadOf(chainId);
+      return { timestampSeconds };
+    };
     const balance =
-      known ??
-      (readsBalance ? await this.readBalance(chainId, payer) : await this.#headTime(chainId));
+      known ?? (readsBalance ? await this.readBalance(chainId, payer) : await readTime());
     // A voucher costs no gas, and the seller's side pays for a deposit.
     const gas = request.channel
       ? { hold: 0n, floorAtomic: 0n }
-      : { hold, floorAtomic: this.#deps.minPaymentAtomic };
-    return { ...withoutBalance(request), ...(refusal && { refusal }), balance, gas };
+      : { hold, floorAtomic: minPaymentAtomic };
+    return { ...reserveRequestOf(request), ...(refusal && { refusal }), balance, gas };
   }
 }
 
-function withoutBalance(
+/** Without what is read from the chain. */
+function reserveRequestOf(
   request: Omit<PayRequest, "to"> & { to: Address | null },
 ): Omit<ReserveRequest, "balance"> {
-  const { payer, validForSeconds = MAX_VALID_SECONDS, scheme = TOKEN_SCHEME, ...rest } = request;
-  const { balance: _, requestApproval: _requestApproval, extra: _extra, ...others } = rest;
-  const { boundNonce: _boundNonce, ...reserveRequest } = others;
+  const {
+    payer,
+    validForSeconds = MAX_VALID_SECONDS,
+    scheme = TOKEN_SCHEME,
+    extra: _extra,
+    boundNonce: _boundNonce,
+    requestApproval: _requestApproval,
+    balance: _balance,
+    ...members
+  } = request;
   return {
-    ...reserveRequest,
+    ...members,
     ...(scheme.isMetered === true && { isMaximum: true }),
     agentId: payer.id,
     apiKeyId: payer.apiKeyId,
@@ -382,7 +381,7 @@ function whyNotApprovable({
 }
 
 /** A denial is reported as approvable only if an approval could allow the payment. */
-function withSellerNonce(request: PayRequest, denial: ApiError): ApiError {
+function withApprovability(request: PayRequest, denial: ApiError): ApiError {
   const why = whyNotApprovable(request);
   if (why === undefined || denial.extra["approvable"] !== true) return denial;
   const { code, message, headers, extra } = denial;

@@ -41,7 +41,7 @@ interface SearchText {
 
 const MOST_WORDS = 8;
 
-export function readSearch(text: string): SearchText {
+function readSearch(text: string): SearchText {
   const trimmed = text.trim();
   const words = trimmed.split(/\s+/).filter((word) => word !== "");
   if (/^0x[0-9a-fA-F]{64}$/.test(trimmed)) return { hash: trimmed.toLowerCase(), words: [] };

@@ -54,6 +54,9 @@ export interface PaymentStepsDeps {
   log: Record<"error" | "warn", (fields: object, message: string) => void>;
 }
 
+/** The longest time for which something is signed. */
+export const MAX_VALID_SECONDS = 120;
+
 const SWEEP_BATCH = 200;
 /** Statuses of payments that the engine has accepted. */
 const WAS_SUBMITTED: ReadonlySet<PaymentRow["status"]> = new Set([
@@ -74,14 +77,14 @@ export class PaymentSteps {
     { agentId, paymentId, authorization, cover }: Reserved,
     call: Call,
   ): Promise<SignedAuthorization> {
-    return this.signing({ agentId, paymentId }, call, async () => {
+    return this.signOrRelease({ agentId, paymentId }, call, async () => {
       await this.#deps.allow({ agentId, authorization, cover });
       return { ...authorization, signature: await this.#deps.sign(agentId, authorization, cover) };
     });
   }
 
   /** Runs what signs a reserved payment. On any failure the reservation is released. */
-  async signing<Signed>(
+  async signOrRelease<Signed>(
     { agentId, paymentId }: PaymentKey,
     call: Call,
     sign: () => Promise<Signed>,
@@ -103,7 +106,7 @@ export class PaymentSteps {
     { agentId, paymentId }: PaymentKey,
     payment: Pick<SettlementRequest, "kind" | "relay" | "authorization">,
   ): Promise<void> {
-    await this.accepting({ agentId, paymentId }, async () => {
+    await this.storeOrRelease({ agentId, paymentId }, async () => {
       const { created } = await this.#deps.accept({ id: paymentId, agentId, ...payment });
       if (!created) throw new Error(`authorization ${payment.authorization.nonce} exists already`);
     });
@@ -113,7 +116,10 @@ export class PaymentSteps {
    * Runs the statement that stores what was signed. Until it commits, the signature has not left this function; it fails if
    * the reservation is gone.
    */
-  async accepting({ agentId, paymentId }: PaymentKey, store: () => Promise<void>): Promise<void> {
+  async storeOrRelease(
+    { agentId, paymentId }: PaymentKey,
+    store: () => Promise<void>,
+  ): Promise<void> {
     const key = { agentId, paymentId };
     try {
       await store();

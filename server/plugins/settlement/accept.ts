@@ -10,18 +10,12 @@ import { traced, currentTraceparent } from "../../infra/tracing.ts";
 import { MAX_BATCH } from "./batch.ts";
 import { gasRefusals } from "./gas-store.ts";
 import { columnsOf, decode, type SettlementColumns } from "./store.ts";
-import type { Accepted, SettlementRequest, SettlementRow } from "./types.ts";
-
-/** The database response was lost, and no row was found afterwards: the row may still appear. */
-export class AcceptanceUnknown extends Error {
-  override name = "AcceptanceUnknown";
-  readonly id: string;
-
-  constructor(id: string, cause: unknown) {
-    super(`it is not known whether ${id} was accepted`, { cause });
-    this.id = id;
-  }
-}
+import {
+  AcceptanceUnknown,
+  type Accepted,
+  type SettlementRequest,
+  type SettlementRow,
+} from "./types.ts";
 
 interface Accepting {
   /** Returns results in the order of the requests. All are accepted, or none. */

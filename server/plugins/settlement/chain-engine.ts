@@ -16,6 +16,7 @@ import { ExternalRelays } from "./external-relays.ts";
 import { Lane, type LaneSigner } from "./lane.ts";
 import { readBacklog, type Backlog } from "./store.ts";
 import type { Availability, SettlementKind, SettlementRequest } from "./types.ts";
+import { CLASSES } from "./work-store.ts";
 
 interface ChainEngineDeps {
   ctx: EngineContext;
@@ -32,14 +33,6 @@ const QUEUE_FRESH_MS = 250;
  */
 const STANDSTILL_MS = 30_000;
 const STANDSTILL_BLOCKS = 15;
-const CLASSES: Record<SettlementKind, number> = {
-  withdrawal: 0,
-  spend: 1,
-  x402: 1,
-  facilitated: 2,
-  refund: 2,
-  allowance: 1,
-};
 const FALLBACK_TIP_WEI = 1_000_000_000n;
 /** Upper bound for one plain settlement, to decide whether a relayer can pay at all. */
 const SINGLE_GAS = 170_000n;

@@ -120,7 +120,7 @@ class SettlementEngine implements Settlement {
         .filter(({ relay }, index) => relay && accepted[index]?.settlement.status === "queued")
         .map(({ authorization }) => authorization.chainId),
     );
-    for (const chainId of chainIds) this.#wake(chainId);
+    for (const chainId of chainIds) this.#deps.wake(chainId);
     return accepted;
   }
 
@@ -165,7 +165,7 @@ class SettlementEngine implements Settlement {
 
   async tryAgain(key: SettlementKey): Promise<SettlementRow | undefined> {
     const row = await settlements.tryAgain(this.#deps.pool, key);
-    if (row) this.#wake(key.chainId);
+    if (row) this.#deps.wake(key.chainId);
     return row;
   }
 
@@ -180,7 +180,7 @@ class SettlementEngine implements Settlement {
       return { status: "lapsing", until: new Date(Number(wanted.validBefore) * 1_000) };
     const row = await settlements.findByAuthorization(pool, request.key);
     if (!row) throw new Error("requestCancel of an authorization that was never accepted");
-    if (wanted) this.#wake(request.key.chainId);
+    if (wanted) this.#deps.wake(request.key.chainId);
     const known = outcomeOf(row);
     // Already in one of our transactions, or final: the outcome of the authorization itself is returned.
     return toCancelOutcome(
@@ -188,10 +188,6 @@ class SettlementEngine implements Settlement {
         ? await this.wait(row.id, request.timeoutMs ?? CANCEL_WAIT_MS)
         : known,
     );
-  }
-
-  #wake(chainId: number): void {
-    this.#deps.wake(chainId);
   }
 }
 

@@ -16,7 +16,7 @@ import { RunningEngine } from "./engine.ts";
 import { readGasAccounts } from "./gas-store.ts";
 import { countQueued } from "./store.ts";
 import type { Settlement } from "./types.ts";
-import { CLASS_NAMES, readOutstanding, readWork } from "./work-store.ts";
+import { classNameOf, readOutstanding, readWork } from "./work-store.ts";
 
 declare module "fastify" {
   interface FastifyInstance {
@@ -208,11 +208,11 @@ function engineMeters(registry: Registry): (network: string) => EngineMeter {
       },
       paid: (kind, usdc) => paid.inc({ network, kind }, usdc),
       timeToResult: (ms) => latency.observe({ network }, ms / 1_000),
-      moved: (kind, usdc) => moved.inc({ network, class: CLASS_NAMES[kind] }, usdc),
+      moved: (kind, usdc) => moved.inc({ network, class: classNameOf(kind) }, usdc),
       unseen: () => unseen.inc({ network }),
       finished: (status, count) => outcomes.inc({ network, status }, count),
       corrected: (kind) => corrections.inc({ network, kind }),
-      landed: (kind, ms) => landing.observe({ network, class: CLASS_NAMES[kind] }, ms / 1_000),
+      landed: (kind, ms) => landing.observe({ network, class: classNameOf(kind) }, ms / 1_000),
       repriced: () => again.inc({ network, how: "repriced" }),
       resent: () => again.inc({ network, how: "resent" }),
       givenUp: () => givenUp.inc({ network }),

@@ -30,9 +30,9 @@ export interface SettlementRequest {
   relay: boolean;
   callerKeyHash?: Uint8Array;
   bodyHash?: Uint8Array;
-  /** What a facilitated payment buys, as the payment names it. */
   /** What the payee owes for it, or whose fees it pays. */
   fee?: FeeAgreement | undefined;
+  /** What a facilitated payment buys, as the payment names it. */
   resource?: { url: string; method: string | null; description: string | null };
   /**
    * The newest block at acceptance, filled in by the engine. A use at or before it was not caused by this
@@ -56,6 +56,17 @@ export interface Accepted {
   /** The row was only watched; this request has it relayed. */
   attached: boolean;
   settlement: SettlementRow;
+}
+
+/** The database response was lost, and no row was found afterwards: the row may still appear. */
+export class AcceptanceUnknown extends Error {
+  override name = "AcceptanceUnknown";
+  readonly id: string;
+
+  constructor(id: string, cause: unknown) {
+    super(`it is not known whether ${id} was accepted`, { cause });
+    this.id = id;
+  }
 }
 
 /** A settlement as other modules see it. */

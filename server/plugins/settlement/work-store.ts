@@ -2,15 +2,17 @@
 import type { Sql } from "../../infra/db/pool.ts";
 import type { SettlementKind } from "./types.ts";
 
-export const CLASS_NAMES: Record<SettlementKind, string> = {
-  withdrawal: "withdrawal",
-  spend: "agent",
-  x402: "agent",
-  facilitated: "facilitated",
-  refund: "facilitated",
-  allowance: "agent",
+/** The queue classes: those of a lower number are sent first. */
+export const CLASSES: Record<SettlementKind, 0 | 1 | 2> = {
+  withdrawal: 0,
+  spend: 1,
+  x402: 1,
+  facilitated: 2,
+  refund: 2,
+  allowance: 1,
 };
-const CLASSES = [...new Set(Object.values(CLASS_NAMES))];
+const CLASS_NAMES = ["withdrawal", "agent", "facilitated"] as const;
+export const classNameOf = (kind: SettlementKind): string => CLASS_NAMES[CLASSES[kind]];
 /** Reserved by a wallet and not known to have ended: the column payments.outstanding. */
 const OUTSTANDING = ["reserved", "submitted", "unknown"] as const;
 
@@ -33,9 +35,11 @@ export async function readWork(sql: Sql, chainId: number): Promise<Map<string, W
       GROUP BY kind`,
     [chainId],
   );
-  const work = new Map(CLASSES.map((name) => [name, { count: 0, oldestSeconds: 0 }]));
+  const work = new Map<string, Waiting>(
+    CLASS_NAMES.map((name) => [name, { count: 0, oldestSeconds: 0 }]),
+  );
   for (const { kind, count, oldest } of rows) {
-    const of = work.get(CLASS_NAMES[kind]);
+    const of = work.get(classNameOf(kind));
     if (!of) continue;
     of.count += count;
     of.oldestSeconds = Math.max(of.oldestSeconds, oldest);

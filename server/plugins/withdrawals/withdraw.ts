@@ -18,10 +18,11 @@ import { refuseField } from "../../core/refuse-field.ts";
 import { clocksApart, keyInUse } from "../guardrails/decide.ts";
 import type { IdempotencyRef, KeyInUse } from "../guardrails/types.ts";
 import { notKept, type Answer, type Calls } from "../payments/idempotency.ts";
-import { MAX_VALID_SECONDS, type WalletBalance } from "../payments/reserve.ts";
+import type { WalletBalance } from "../payments/reserve.ts";
 import { readPayee } from "../payments/spend.ts";
 import {
   longestRelayedMs,
+  MAX_VALID_SECONDS,
   resultOf,
   type PaymentSteps,
   type Reserved,

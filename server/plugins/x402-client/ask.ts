@@ -16,8 +16,7 @@ import { chooseTerms, commonReason, termsOf } from "./choose.ts";
 import { contentOfResponse, isRedirect, sellersAnswer, type UpstreamContent } from "./content.ts";
 import type { PaymentTerms } from "./job.ts";
 import type { SendRequest, TargetRequest } from "./request.ts";
-import { bindRoute } from "./route-binding.ts";
-import type { Offer, OfferedTerms } from "./terms.ts";
+import { bindRoute, type Offer, type OfferedTerms } from "./terms.ts";
 
 type ParsedOffer = { ok: true; offer: Offer } | { ok: false; reason: string };
 

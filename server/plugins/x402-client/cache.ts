@@ -16,7 +16,7 @@ interface CacheKey {
   key: Uint8Array;
 }
 
-type Looked =
+type CacheState =
   | { kind: "fresh"; cachedAt: Date; ageSeconds: number; paymentId: string | null }
   /** This caller must fetch it now, under this claim. */
   | { kind: "claimed"; claim: string }
@@ -25,7 +25,7 @@ type Looked =
   /** The agent is paused or has expired: nothing is returned from the cache. */
   | { kind: "none" };
 
-type FoundAnswer = Extract<Looked, { kind: "fresh" }> & { answer: string };
+type FoundAnswer = Extract<CacheState, { kind: "fresh" }> & { answer: string };
 
 const FIRST_PAUSE_MS = 50;
 const LONGEST_PAUSE_MS = 500;
@@ -65,16 +65,16 @@ export class CacheLookup {
     if (this.#claim !== undefined) return undefined;
     // A claim of a dead process expires.
     for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
-      const looked = await readOrClaim(this.#pool, this.#key, ages);
-      if (looked.kind === "fresh") {
+      const state = await readOrClaim(this.#pool, this.#key, ages);
+      if (state.kind === "fresh") {
         await room();
-        const answer = await readCached(this.#db, { ...this.#key, cachedAt: looked.cachedAt });
-        if (answer !== undefined) return { ...looked, answer };
+        const answer = await readCached(this.#db, { ...this.#key, cachedAt: state.cachedAt });
+        if (answer !== undefined) return { ...state, answer };
         // It was just deleted.
         continue;
       }
-      if (looked.kind === "claimed") this.#claim = looked.claim;
-      if (looked.kind !== "busy") return undefined;
+      if (state.kind === "claimed") this.#claim = state.claim;
+      if (state.kind !== "busy") return undefined;
       await new Promise((resolve) => setTimeout(resolve, pauseMs));
     }
   }
@@ -116,7 +116,7 @@ export class CacheLookup {
   }
 }
 
-interface LookedRow {
+interface CacheRow {
   isActive: boolean;
   isMine: boolean;
   cachedAt: Date | null;
@@ -129,10 +129,10 @@ async function readOrClaim(
   sql: Sql,
   { agentId, key }: CacheKey,
   { maxAgeSeconds, claimSeconds }: { maxAgeSeconds: number; claimSeconds: number },
-): Promise<Looked> {
+): Promise<CacheState> {
   const claim = randomUUID();
   // SQL: looks up and claims in one statement; the row decides between two concurrent claims.
-  const { rows } = await sql.query<LookedRow>(
+  const { rows } = await sql.query<CacheRow>(
     `WITH agent AS (
        SELECT 1 FROM agents a WHERE a.id = $1 AND a.status = 'active'
           AND (a.expires_at IS NULL OR a.expires_at > clock_timestamp())),

@@ -12,7 +12,7 @@ import {
   type PaymentChallenge,
 } from "../../../packages/paywall/src/mpp-wire.ts";
 import { isRecord, plainText, quoted } from "../../core/foreign-text.ts";
-import { MAX_VALID_SECONDS } from "../payments/reserve.ts";
+import { MAX_VALID_SECONDS } from "../payments/steps.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { TargetRequest } from "./request.ts";
 import { CHALLENGE_FAULTS, type ChallengeFault, type OfferedTerms } from "./terms.ts";

@@ -53,11 +53,13 @@ export async function signForChannel(
     }),
   };
   const key = { agentId, paymentId };
-  const signed = await deps.steps.signing(key, call, () =>
+  const signed = await deps.steps.signOrRelease(key, call, () =>
     deps.channels.sign(agentId, order, siteOf(target.url)),
   );
   const { depositId, openDepositId } = channel;
-  await deps.steps.accepting(key, () => deps.channels.accept(key, { order, signed, depositId }));
+  await deps.steps.storeOrRelease(key, () =>
+    deps.channels.accept(key, { order, signed, depositId }),
+  );
   const unmade = order.deposit
     ? undefined
     : await deps.channels.unmadeDeposit(openDepositId, order);
@@ -102,22 +104,22 @@ export async function shownBefore(
 export async function confirmThroughChannel(
   job: Job,
   payment: ChannelPayment,
-  shown: ProofResponse,
+  response: ProofResponse,
 ): Promise<Confirmed | undefined> {
   const { depositId } = payment.through;
   const { channels } = job.deps;
   // The seller's side makes the deposit, whatever came of the request.
   if (depositId !== undefined)
-    channels.followDeposit(depositId, shown.seen && readReceipt(shown.seen).txHash);
-  if (shown.kind === "delivered" && !isBrokenOff(shown.seen))
-    return delivered(job, payment, shown.seen);
+    channels.followDeposit(depositId, response.seen && readReceipt(response.seen).txHash);
+  if (response.kind === "delivered" && !isBrokenOff(response.seen))
+    return delivered(job, payment, response.seen);
   const failure: Failure =
-    shown.kind === "failed"
-      ? shown
+    response.kind === "failed"
+      ? response
       : {
           kind: "failed",
           how: "broken",
-          seen: shown.seen,
+          seen: response.seen,
           why: "The target broke off its response",
         };
   const { correction } = failure;

@@ -17,13 +17,10 @@ import {
 import { findScheme } from "../../schemes/index.ts";
 import type { Scheme } from "../../schemes/scheme.ts";
 import type { ChannelWanted, TargetRefusal, Verdict } from "../guardrails/types.ts";
-import { compareTerms, type Terms } from "../listings/index.ts";
-import {
-  approvalRequestOf,
-  MAX_VALID_SECONDS,
-  type PayRequest,
-  type WalletBalance,
-} from "../payments/reserve.ts";
+import { compareTerms } from "../listings/index.ts";
+import type { Terms } from "../listings/store.ts";
+import { approvalRequestOf, type PayRequest, type WalletBalance } from "../payments/reserve.ts";
+import { MAX_VALID_SECONDS } from "../payments/steps.ts";
 import type { Job, PaymentTerms } from "./job.ts";
 import { busySecondsOf, readableTarget } from "./request.ts";
 import { CHALLENGE_FAULTS, type Offer, type OfferedTerms } from "./terms.ts";
@@ -320,7 +317,7 @@ export interface EarlyBalance {
 }
 
 /** What is the same in the payment requests for all offers of one 402. */
-interface Asked {
+interface OfferContext {
   offer: Offer;
   /** Why it is refused although it could be paid: the listing promised other terms. */
   refusal?: TargetRefusal;
@@ -337,12 +334,12 @@ const FRESH_MS = 2_000;
  */
 export async function checkOffers(
   job: Job,
-  asked: Asked,
+  context: OfferContext,
   { ranked, offers }: Payable,
 ): Promise<CheckedOffers> {
   const { input } = job;
   const found =
-    ranked.length > 1 ? await checkInOrder(job, asked, ranked) : new Map<Candidate, Verdict>();
+    ranked.length > 1 ? await checkInOrder(job, context, ranked) : new Map<Candidate, Verdict>();
   const passed = ranked.find((candidate) => found.get(candidate)?.allowed);
   const requestsApproval = input.requestApproval === true;
   const liftable = requestsApproval ? ranked.find(({ refused }) => refused?.approvable) : undefined;
@@ -367,7 +364,7 @@ export function withOffers(
 /** A payment needs only the first offer that passes; a dry run checks all. */
 async function checkInOrder(
   job: Job,
-  asked: Asked,
+  context: OfferContext,
   ranked: Payable["ranked"],
 ): Promise<Map<Candidate, Verdict>> {
   const { caller, input } = job;
@@ -378,7 +375,7 @@ async function checkInOrder(
   const balances = new Map<number, Promise<WalletBalance>>();
   const available = new Map<number, Promise<void>>();
   const verdictOn = async ({ payable }: Candidate): Promise<Verdict> => {
-    const request = payRequest(job, asked, payable);
+    const request = payRequest(job, context, payable);
     const { chainId } = request;
     if (!explains) await once(available, chainId, () => agentReserve.assertAvailable(chainId));
     const balance =
@@ -413,7 +410,7 @@ function once<T>(known: Map<number, Promise<T>>, chainId: number, read: () => Pr
 /** The payment for these terms, as the guardrails decide on it. `offered`: the seller's signed offer for them. */
 export function payRequest(
   job: Job,
-  { offer, refusal, early }: Asked,
+  { offer, refusal, early }: OfferContext,
   chosen: ChosenTerms,
   offered?: unknown,
 ): PayRequest {

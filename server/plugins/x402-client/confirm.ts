@@ -25,13 +25,13 @@ type Failure = Extract<ProofResponse, { kind: "failed" }>;
 export async function confirm(
   job: Job,
   payment: SignedPayment,
-  shown: ProofResponse,
+  response: ProofResponse,
 ): Promise<Confirmed | undefined> {
-  if (payment.through) return confirmThroughChannel(job, payment, shown);
-  if (shown.kind === "failed") return takeBack(job, payment, shown);
-  return isBrokenOff(shown.seen)
-    ? confirmBrokenOff(job, payment, shown.seen)
-    : confirmDelivered(job, payment, shown.seen);
+  if (payment.through) return confirmThroughChannel(job, payment, response);
+  if (response.kind === "failed") return takeBack(job, payment, response);
+  return isBrokenOff(response.seen)
+    ? confirmBrokenOff(job, payment, response.seen)
+    : confirmDelivered(job, payment, response.seen);
 }
 
 async function confirmDelivered(

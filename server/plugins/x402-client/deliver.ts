@@ -88,12 +88,12 @@ function credential(
     signature: string;
     authorization: object;
   };
-  const shown = toBase64Url({
+  const proof = toBase64Url({
     challenge,
     payload: { type: "authorization", ...authorization, signature },
     source: payerOf(signed.chainId, getAddress(signed.from)),
   });
-  return { [challenge.header?.toLowerCase() ?? "authorization"]: `Payment ${shown}` };
+  return { [challenge.header?.toLowerCase() ?? "authorization"]: `Payment ${proof}` };
 }
 
 const encode = (payload: object): string =>
@@ -133,11 +133,11 @@ async function sendProof(
 ): Promise<ProofResponse> {
   try {
     const response = await send({ ...target, headers: { ...target.headers, ...proof } });
-    const judged = judge(contentOfResponse(response));
-    if (judged.kind === "delivered" || !through || response.status !== 402) return judged;
-    const asked = parseOffer(response.headers["payment-required"], response.body);
-    const correction = asked.ok ? readCorrection(asked.offer, through.id) : undefined;
-    return { ...judged, ...(correction && { correction }) };
+    const result = classify(contentOfResponse(response));
+    if (result.kind === "delivered" || !through || response.status !== 402) return result;
+    const parsed = parseOffer(response.headers["payment-required"], response.body);
+    const correction = parsed.ok ? readCorrection(parsed.offer, through.id) : undefined;
+    return { ...result, ...(correction && { correction }) };
   } catch (error) {
     if (!(error instanceof OutboundError)) throw error;
     const how = error.failure === "timeout" ? "timeout" : "broken";
@@ -147,7 +147,7 @@ async function sendProof(
 }
 
 /** A redirect counts as a response: the content may be elsewhere, and the agent decides whether to follow. */
-function judge(seen: UpstreamContent): ProofResponse {
+function classify(seen: UpstreamContent): ProofResponse {
   const { status, bytes, truncatedBy } = seen;
   const failed = (
     how: "refused" | "rejected" | "timeout" | "broken",
@@ -176,15 +176,15 @@ function judge(seen: UpstreamContent): ProofResponse {
  * The first real response is kept, unless the second attempt delivers.
  */
 export async function sendAtMostTwice(
-  show: (target: TargetRequest) => Promise<ProofResponse>,
+  send: (target: TargetRequest) => Promise<ProofResponse>,
   target: TargetRequest,
   secondTryMs: number,
 ): Promise<ProofResponse> {
-  const first = await show(target);
+  const first = await send(target);
   if (first.kind === "delivered") return first;
   const isWorthIt = first.how === "timeout" || first.how === "broken";
   if (!isWorthIt || !(isSafe(target) || first.neverSent === true)) return first;
-  const again = await show({ ...target, timeoutMs: Math.min(target.timeoutMs, secondTryMs) });
+  const again = await send({ ...target, timeoutMs: Math.min(target.timeoutMs, secondTryMs) });
   if (again.kind === "delivered") return again;
   return first.seen === undefined && again.seen !== undefined
     ? { ...first, seen: again.seen }
@@ -195,19 +195,19 @@ export async function sendAtMostTwice(
 export function deliver({ entry, target }: Job, payment: SignedPayment): Promise<ProofResponse> {
   const proof = proofHeaders(payment);
   const { through } = payment;
-  const show = (shown: TargetRequest) => sendProof(entry.send, shown, { proof, through });
-  return sendAtMostTwice(show, target, SECOND_TRY_MS);
+  const send = (request: TargetRequest) => sendProof(entry.send, request, { proof, through });
+  return sendAtMostTwice(send, target, SECOND_TRY_MS);
 }
 
 /** Stores the seller's response, so that a later request which finishes this payment requests no other. */
 export async function noteResponse(
   { deps }: Job,
   { call, key }: SignedPayment,
-  shown: ProofResponse,
+  response: ProofResponse,
 ): Promise<void> {
-  if (!shown.seen) return;
+  if (!response.seen) return;
   await call
-    .note({ shown: { ...shown, seen: keptForm(shown.seen) } })
+    .note({ shown: { ...response, seen: keptForm(response.seen) } })
     .catch((err: unknown) =>
       deps.log.warn({ err, ...key }, "a seller's response was not recorded"),
     );
@@ -215,10 +215,10 @@ export async function noteResponse(
 
 /** The seller's response that an earlier request stored with the key, if it did. */
 export function notedResponse(storedNote: unknown): ProofResponse | undefined {
-  const shown = isRecord(storedNote)
+  const response = isRecord(storedNote)
     ? (storedNote["shown"] as ProofResponse | undefined)
     : undefined;
-  return shown?.seen ? { ...shown, seen: storedContent(shown.seen) } : shown;
+  return response?.seen ? { ...response, seen: storedContent(response.seen) } : response;
 }
 
 /** A request that may have had an effect is not sent again. The chain decides what became of its payment. */

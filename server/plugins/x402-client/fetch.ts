@@ -19,7 +19,7 @@ import { deniedBy } from "../agents/denied-store.ts";
 import { hasSite } from "../agents/payees-store.ts";
 import type { OutboundRequest, OutboundResponse } from "../../infra/outbound/outbound.ts";
 import type { TargetRefusal } from "../guardrails/types.ts";
-import type { ListingPins, ProbedTerms } from "../listings/index.ts";
+import type { ProbedTerms } from "../listings/index.ts";
 import { offeredFor } from "../payments/evidence.ts";
 import {
   inProgress,
@@ -108,7 +108,7 @@ interface Price {
  * database.
  */
 const CLAIM_SPARE_MS = 30_000;
-/** How often a busy channel is asked for; the delay grows. */
+/** How often a busy channel is tried; the delay grows. */
 const FIRST_PAUSE_MS = 4;
 const LAST_PAUSE_MS = 250;
 
@@ -150,16 +150,6 @@ export class X402Client {
         ?.release()
         .catch((err: unknown) => this.#deps.log.warn({ err }, "a claim was not released"));
     }
-  }
-
-  /** Reads and validates a URL's offer; nothing is paid. */
-  probe(url: string, options: ProbeOptions): Promise<ProbedTerms> {
-    return probeTarget(this.#deps, url, options);
-  }
-
-  /** The raw response to a probe's request, which throws OutboundError. */
-  sendProbe(target: OutboundRequest): Promise<OutboundResponse> {
-    return sendProbe(this.#deps.send, target);
   }
 
   async #open(input: FetchInput, caller: FetchCaller): Promise<Job> {
@@ -209,93 +199,8 @@ export class X402Client {
     // The database says whose turn it is; here they only wait in order.
     if (!channel) return pay();
     const { receiverAuthorizer, withdrawDelay } = channel;
-    const of = [job.caller.id, payTo, receiverAuthorizer, withdrawDelay].join(" ");
-    return deps.turns.take(of, pay, job.target.timeoutMs);
-  }
-
-  async #pay(job: Job, call: Call, found: Price): Promise<Answer | undefined> {
-    const { deps } = job;
-    const reserved = await this.#reserve(job, found);
-    if (reserved.kind === "through_channel")
-      return this.#payThroughChannel(job, call, found, reserved);
-    if (reserved.kind !== "reserved") return call.notReserved(reserved);
-    const authorization = await deps.steps.sign(reserved, call);
-    await deps.steps.accept(reserved, { kind: "x402", relay: false, authorization });
-    await deps.fault("submitted");
-    return this.#deliver(job, { ...signedNow(job, call, found, reserved), authorization });
-  }
-
-  /** The same steps; the seller gets a voucher of the channel in place of an authorization. */
-  async #payThroughChannel(job: Job, call: Call, found: Price, reserved: ChannelReservation) {
-    const { chosen } = found;
-    if (!chosen.channel) throw new Error("a channel was reserved for another kind of offer");
-    const through = await signForChannel(job, call, chosen.channel, { reserved, chosen });
-    await job.deps.fault("submitted");
-    return this.#deliver(job, { ...signedNow(job, call, found, reserved), through });
-  }
-
-  /** An earlier request with the key signed a payment and did not end. */
-  async #resume(job: Job, begun: SignedBefore): Promise<Answer | undefined> {
-    const { caller, entry, target } = job;
-    const { call } = begun;
-    // Missing memory now does not change what was paid.
-    await caller.lease.reserve().catch(() => {
-      throw inProgress(begun.payment.id);
-    });
-    await entry.begun();
-    const key = { agentId: caller.id, paymentId: begun.payment.id };
-    const shown = notedResponse(begun.storedNote);
-    if (begun.payment.status === "voided" && !shown)
-      return call.answer(
-        await call.keep(key, { kind: "failed", error: neverPaidError(key.paymentId) }),
-      );
-    const wasDelivered = shown?.kind === "delivered";
-    const payment = await this.#signedBefore(job, begun, wasDelivered);
-    if (shown) return this.#finish(job, payment, shown);
-    // Without its response, the same proof is shown once more, if a repetition has no effect.
-    return isSafe(target)
-      ? this.#deliver(job, payment)
-      : this.#finish(job, payment, lostResponse(target));
-  }
-
-  async #deliver(job: Job, payment: SignedPayment): Promise<Answer | undefined> {
-    const shown = await deliver(job, payment);
-    await job.deps.fault("answered");
-    // A channel's payment needs no proof of the chain, so its response is stored at once.
-    const noting = payment.through ? undefined : noteResponse(job, payment, shown);
-    return this.#finish(job, payment, shown, noting);
-  }
-
-  /** `noting`: the seller's response is stored while the chain is asked. */
-  async #finish(
-    job: Job,
-    payment: SignedPayment,
-    shown: ProofResponse,
-    noting?: Promise<void>,
-  ): Promise<Answer | undefined> {
-    const { call, key } = payment;
-    const [confirmed] = await Promise.all([confirm(job, payment, shown), noting]);
-    await job.deps.fault("confirmed");
-    if (!confirmed) return undefined;
-    if (await call.mustPayItself(key, confirmed.result)) return undefined;
-    const kept = await keepAndRecord(job, payment, confirmed);
-    await job.deps.fault("kept");
-    return call.answer(kept);
-  }
-
-  /** A channel serves one request at a time: the agent's other requests wait for it, as long as for their target. */
-  async #reserve({ deps, target }: Job, { checked, request }: Price) {
-    const { agentReserve, networks } = deps;
-    const until = performance.now() + target.timeoutMs;
-    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LAST_PAUSE_MS)) {
-      const reserved = await agentReserve.reserveEither(request).catch((error: unknown) => {
-        throw error instanceof ApiError ? withOffers(checked, networks, error) : error;
-      });
-      if (reserved.kind === "denied") throw withOffers(checked, networks, reserved.error);
-      if (reserved.kind !== "channel_busy") return reserved;
-      if (performance.now() > until) throw channelBusy(reserved.paymentId);
-      await deps.sleep(pauseMs);
-    }
+    const channelOf = [job.caller.id, payTo, receiverAuthorizer, withdrawDelay].join(" ");
+    return deps.channelLock.take(channelOf, pay, job.target.timeoutMs);
   }
 
   /**
@@ -323,17 +228,17 @@ export class X402Client {
     const cached = await this.#cached(job);
     if (cached) return notStored(cached);
     // Read while the target processes the request.
-    const early = this.#readBalanceEarly(caller);
+    const early = this.#readBalanceEarly(job);
 
-    const asked = await this.#ask(job);
+    const response = await this.#ask(job);
     await entry.begun();
-    if (input.dryRun === true) return notStored(await this.#quote(job, asked, early));
-    if (asked.kind === "free") {
-      const body = freeBody(target, asked.seen, await deps.remainingOf(caller.id));
-      return { kind: "answer", answer: await call.finishFree(body, digestOf(asked.seen)) };
+    if (input.dryRun === true) return notStored(await this.#quote(job, response, early));
+    if (response.kind === "free") {
+      const body = freeBody(target, response.seen, await deps.remainingOf(caller.id));
+      return { kind: "answer", answer: await call.finishFree(body, digestOf(response.seen)) };
     }
 
-    const { refusal, ...price } = await this.#choose(job, asked.offer, early);
+    const { refusal, ...price } = await this.#choose(job, response.offer, early);
     const signedIn = refusal ? undefined : await signIn(job, price.offer, price.chosen);
     if (signedIn) {
       const body = signedInBody(target, signedIn, await deps.remainingOf(caller.id));
@@ -344,36 +249,6 @@ export class X402Client {
     if (call.ref) await entry.assertRoomToKeep();
     await caller.lease.reserve();
     return { kind: "price", ...price };
-  }
-
-  /** Among the seller's offers. `refusal`: the agent's rules do not allow the chosen one. */
-  async #choose(job: Job, offer: Offer, early: EarlyBalance | undefined) {
-    const { choice, refusal } = await this.#choosePayable(job, offer);
-    const terms = { offer, ...(refusal && { refusal }), ...(early && { early }) };
-    const checked = await checkOffers(job, terms, choice);
-    const chosen = checked.chosen.payable;
-    const offered = offeredFor(offer, chosen.terms);
-    const request = payRequest(job, terms, chosen, offered);
-    return { offer, refusal, checked, chosen, offered, request };
-  }
-
-  /** What a call without `dryRun` would pay now. */
-  async #quote(
-    job: Job,
-    asked: TargetResponse,
-    early: EarlyBalance | undefined,
-  ): Promise<Record<string, unknown>> {
-    const { caller, target, deps } = job;
-    const { networks, maxBytes } = deps;
-    if (asked.kind === "free") {
-      const remaining = await deps.remainingOf(caller.id);
-      return freeQuoteBody(target, asked.seen, { remaining, maxBytes });
-    }
-    const { offer, checked, chosen, request } = await this.#choose(job, asked.offer, early);
-    const verdict = checked.verdict ?? (await deps.agentReserve.evaluate(request));
-    if (verdict.error) checked.chosen.refused = refusalOf(verdict.error);
-    const quote = { verdict, offer, offers: checked.offers, networks, maxBytes };
-    return dryRunBody(target, chosen, quote);
   }
 
   /**
@@ -388,6 +263,33 @@ export class X402Client {
       throw await this.#refuse(job, { code: "url_blocked" });
     if (caller.fetch === "any" || (await hasSite(deps.db, caller.id, site))) return;
     throw await this.#refuse(job, { code: "origin_not_allowed" });
+  }
+
+  /** Records a refusal before any price or payee was known. Returns its error. */
+  #refuse(
+    { caller, target, listing, input, deps }: Job,
+    refusal: TargetRefusal,
+  ): Promise<ApiError> {
+    const { networks, agentReserve } = deps;
+    const network = networks.find(({ id }) => id === caller.network) ?? networks[0];
+    if (!network) throw new Error("no network is configured");
+    return agentReserve.refuse(
+      {
+        refusal,
+        payer: caller,
+        kind: "x402",
+        chainId: network.chainId,
+        asset: network.usdc.address.toLowerCase() as Address,
+        to: null,
+        amountAtomic: 0n,
+        requestId: caller.requestId,
+        site: siteOf(target.url),
+        url: readableTarget(target.url, target.mcp),
+        listingId: listing?.id,
+        task: input.task,
+      },
+      { dryRun: input.dryRun === true },
+    );
   }
 
   /**
@@ -412,9 +314,9 @@ export class X402Client {
    * Most targets request payment on the agent's own network, so its balance is read while the target responds. A channel
    * rarely needs it.
    */
-  #readBalanceEarly(caller: FetchCaller): EarlyBalance | undefined {
+  #readBalanceEarly({ caller, deps }: Job): EarlyBalance | undefined {
     if (caller.usesChannels) return undefined;
-    const { networks, agentReserve } = this.#deps;
+    const { networks, agentReserve } = deps;
     const own = networks.find(({ id }) => id === caller.network);
     if (!own) return undefined;
     // On failure the balance is read again where it is needed, and that error is reported.
@@ -442,23 +344,110 @@ export class X402Client {
     }
   }
 
+  /** What a call without `dryRun` would pay now. */
+  async #quote(
+    job: Job,
+    response: TargetResponse,
+    early: EarlyBalance | undefined,
+  ): Promise<Record<string, unknown>> {
+    const { caller, target, deps } = job;
+    const { networks, maxBytes } = deps;
+    if (response.kind === "free") {
+      const remaining = await deps.remainingOf(caller.id);
+      return freeQuoteBody(target, response.seen, { remaining, maxBytes });
+    }
+    const { offer, checked, chosen, request } = await this.#choose(job, response.offer, early);
+    const verdict = checked.verdict ?? (await deps.agentReserve.evaluate(request));
+    if (verdict.error) checked.chosen.refused = refusalOf(verdict.error);
+    const quote = { verdict, offer, offers: checked.offers, networks, maxBytes };
+    return dryRunBody(target, chosen, quote);
+  }
+
+  /** Among the seller's offers. `refusal`: the agent's rules do not allow the chosen one. */
+  async #choose(job: Job, offer: Offer, early: EarlyBalance | undefined) {
+    const { choice, refusal } = await this.#choosePayable(job, offer);
+    const terms = { offer, ...(refusal && { refusal }), ...(early && { early }) };
+    const checked = await checkOffers(job, terms, choice);
+    const chosen = checked.chosen.payable;
+    const offered = offeredFor(offer, chosen.terms);
+    const request = payRequest(job, terms, chosen, offered);
+    return { offer, refusal, checked, chosen, offered, request };
+  }
+
   async #choosePayable(job: Job, offer: Offer) {
-    const { listing, input } = job;
-    const signer = await job.deps.channels.signer();
+    const { listing, input, deps } = job;
+    const signer = await deps.channels.signer();
     const { choice, refusal } = choosePayable(job, offer, signer);
-    if (listing && refusal && input.dryRun !== true) await this.#flag(listing);
+    if (listing && refusal && input.dryRun !== true)
+      await deps.listings
+        .flag(listing.id)
+        .catch((err: unknown) =>
+          deps.log.warn({ err, listingId: listing.id }, "listing not flagged"),
+        );
     if (choice) return { choice, refusal };
     // The listing's terms are gone, and no payable terms replaced them.
     throw await this.#refuse(job, refusal);
   }
 
-  async #flag(listing: ListingPins): Promise<void> {
-    const { listings, log } = this.#deps;
-    await listings
-      .flag(listing.id, "listing_mismatch")
-      .catch((error: unknown) =>
-        log.warn({ err: error, listingId: listing.id }, "listing not flagged"),
-      );
+  async #pay(job: Job, call: Call, found: Price): Promise<Answer | undefined> {
+    const { deps } = job;
+    const reserved = await this.#reserve(job, found);
+    if (reserved.kind === "through_channel")
+      return this.#payThroughChannel(job, call, found, reserved);
+    if (reserved.kind !== "reserved") return call.notReserved(reserved);
+    const authorization = await deps.steps.sign(reserved, call);
+    await deps.steps.accept(reserved, { kind: "x402", relay: false, authorization });
+    await deps.fault("submitted");
+    return this.#deliver(job, { ...signedNow(job, call, found, reserved), authorization });
+  }
+
+  /** A channel serves one request at a time: the agent's other requests wait for it, as long as for their target. */
+  async #reserve({ deps, target }: Job, { checked, request }: Price) {
+    const { agentReserve, networks } = deps;
+    const until = performance.now() + target.timeoutMs;
+    for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(pauseMs * 2, LAST_PAUSE_MS)) {
+      const reserved = await agentReserve.reserveFetch(request).catch((error: unknown) => {
+        throw error instanceof ApiError ? withOffers(checked, networks, error) : error;
+      });
+      if (reserved.kind === "denied") throw withOffers(checked, networks, reserved.error);
+      if (reserved.kind !== "channel_busy") return reserved;
+      if (performance.now() > until) throw channelBusy(reserved.paymentId);
+      await deps.sleep(pauseMs);
+    }
+  }
+
+  /** The same steps; the seller gets a voucher of the channel in place of an authorization. */
+  async #payThroughChannel(job: Job, call: Call, found: Price, reserved: ChannelReservation) {
+    const { chosen } = found;
+    if (!chosen.channel) throw new Error("a channel was reserved for another kind of offer");
+    const through = await signForChannel(job, call, chosen.channel, { reserved, chosen });
+    await job.deps.fault("submitted");
+    return this.#deliver(job, { ...signedNow(job, call, found, reserved), through });
+  }
+
+  async #deliver(job: Job, payment: SignedPayment): Promise<Answer | undefined> {
+    const response = await deliver(job, payment);
+    await job.deps.fault("answered");
+    // A channel's payment needs no proof of the chain, so its response is stored at once.
+    const noting = payment.through ? undefined : noteResponse(job, payment, response);
+    return this.#finish(job, payment, response, noting);
+  }
+
+  /** `noting`: the seller's response is stored while the chain is read. */
+  async #finish(
+    job: Job,
+    payment: SignedPayment,
+    response: ProofResponse,
+    noting?: Promise<void>,
+  ): Promise<Answer | undefined> {
+    const { call, key } = payment;
+    const [confirmed] = await Promise.all([confirm(job, payment, response), noting]);
+    await job.deps.fault("confirmed");
+    if (!confirmed) return undefined;
+    if (await call.mustPayItself(key, confirmed.result)) return undefined;
+    const kept = await keepAndRecord(job, payment, confirmed);
+    await job.deps.fault("kept");
+    return call.answer(kept);
   }
 
   /** Only a digest of a free response is stored. A GET is requested again, which is safe; this never pays. */
@@ -466,15 +455,39 @@ export class X402Client {
     const { caller, target, entry, deps } = job;
     if (!isSafe(target)) throw notKept(freeResponse);
     await this.#assertMayFetch(job);
-    const asked = await requestTarget(entry.send, target);
+    const response = await requestTarget(entry.send, target);
     await entry.begun();
-    if (asked.kind === "offer")
+    if (response.kind === "offer")
       throw notKept(
         freeResponse,
         "The earlier request with this key was free, and the target now requires payment. Use a new key to pay.",
       );
-    const body = freeBody(target, asked.seen, await deps.remainingOf(caller.id));
+    const body = freeBody(target, response.seen, await deps.remainingOf(caller.id));
     return { statusCode: 200, body, replayed: false };
+  }
+
+  /** An earlier request with the key signed a payment and did not end. */
+  async #resume(job: Job, begun: SignedBefore): Promise<Answer | undefined> {
+    const { caller, entry, target } = job;
+    const { call } = begun;
+    // Missing memory now does not change what was paid.
+    await caller.lease.reserve().catch(() => {
+      throw inProgress(begun.payment.id);
+    });
+    await entry.begun();
+    const key = { agentId: caller.id, paymentId: begun.payment.id };
+    const response = notedResponse(begun.storedNote);
+    if (begun.payment.status === "voided" && !response)
+      return call.answer(
+        await call.keep(key, { kind: "failed", error: neverPaidError(key.paymentId) }),
+      );
+    const wasDelivered = response?.kind === "delivered";
+    const payment = await this.#signedBefore(job, begun, wasDelivered);
+    if (response) return this.#finish(job, payment, response);
+    // Without its response, the same proof is shown once more, if a repetition has no effect.
+    return isSafe(target)
+      ? this.#deliver(job, payment)
+      : this.#finish(job, payment, lostResponse(target));
   }
 
   /** The signed payment that an earlier request of this key left without an answer. */
@@ -520,29 +533,14 @@ export class X402Client {
     return settlement && { authorization: settlement.authorization };
   }
 
-  #refuse(job: Job, refusal: TargetRefusal): Promise<ApiError> {
-    const dryRun = job.input.dryRun === true;
-    return this.#deps.agentReserve.refuse({ ...this.#withoutTerms(job), refusal }, { dryRun });
+  /** Reads and validates a URL's offer; nothing is paid. */
+  probe(url: string, options: ProbeOptions): Promise<ProbedTerms> {
+    return probeTarget(this.#deps, url, options);
   }
 
-  /** For a refusal before any price or payee was known. */
-  #withoutTerms({ caller, target, listing, input }: Job) {
-    const { networks } = this.#deps;
-    const network = networks.find(({ id }) => id === caller.network) ?? networks[0];
-    if (!network) throw new Error("no network is configured");
-    return {
-      payer: caller,
-      kind: "x402" as const,
-      chainId: network.chainId,
-      asset: network.usdc.address.toLowerCase() as Address,
-      to: null,
-      amountAtomic: 0n,
-      requestId: caller.requestId,
-      site: siteOf(target.url),
-      url: readableTarget(target.url, target.mcp),
-      listingId: listing?.id,
-      task: input.task,
-    };
+  /** The raw response to a probe's request, which throws OutboundError. */
+  sendProbe(target: OutboundRequest): Promise<OutboundResponse> {
+    return sendProbe(this.#deps.send, target);
   }
 }
 

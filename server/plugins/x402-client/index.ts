@@ -42,7 +42,7 @@ export default fp(
         settlement: app.settlement,
         custody: app.custody,
         channels: app.walletChannels,
-        turns: new AgentLock({ busy: () => channelBusy(null) }),
+        channelLock: new AgentLock({ busy: () => channelBusy(null) }),
         pool: app.pool,
         db: app.prisma,
         listings: app.listingRegistry,

@@ -53,7 +53,7 @@ export interface FetchDeps {
   custody: Pick<Custody, "signCancel" | "signIn">;
   channels: WalletChannels;
   /** Requests that pay one payee through a channel. */
-  turns: AgentLock;
+  channelLock: AgentLock;
   pool: Sql;
   db: Db;
   listings: Pick<ListingRegistry, "forFetch" | "flag" | "countUse">;
@@ -122,7 +122,7 @@ export interface SignedCommon {
 /**
  * Payment and delivery are separate facts: the chain proves the payment, and this records what the target did.
  */
-export interface DeliveryRecord {
+interface DeliveryRecord {
   /** Null if no HTTP response came. */
   upstreamStatus: number | null;
   delivered: boolean;

@@ -2,7 +2,8 @@
 import { stringifyExact } from "../../core/exact-json.ts";
 import { plainWords } from "../../core/foreign-text.ts";
 import { parsePayable } from "../../core/money.ts";
-import { ApiError } from "../../errors.ts";
+import { refuseField } from "../../core/refuse-field.ts";
+import type { ApiError } from "../../errors.ts";
 import { OutboundError } from "../../infra/outbound/guard.ts";
 import {
   DEFAULT_TIMEOUT_MS,
@@ -184,19 +185,12 @@ function encodeBody(body: unknown): { body: string | undefined; contentType: str
 function readMaxAmount(text: string | undefined): bigint | undefined {
   if (text === undefined) return undefined;
   const parsed = parsePayable(text);
-  if (!parsed.ok)
-    throw new ApiError("invalid_amount", {
-      detail: `body.maxAmount ${parsed.reason}`,
-      extra: { errors: [{ path: "body.maxAmount", message: parsed.reason }] },
-    });
+  if (!parsed.ok) throw refuseField("invalid_amount", "body.maxAmount", parsed.reason);
   return parsed.atomic;
 }
 
 const invalid = (path: string, message: string): ApiError =>
-  new ApiError("validation_failed", {
-    detail: `${path} ${message}`,
-    extra: { errors: [{ path, message }] },
-  });
+  refuseField("validation_failed", path, message);
 
 /**
  * Which of the agent's headers are forwarded to the target. Headers of the connection, other hosts, credentials

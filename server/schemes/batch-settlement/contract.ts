@@ -139,7 +139,7 @@ export function claimDigest(chainId: number, claims: readonly ChannelClaim[]): H
 
 // Deposits. Both kinds name the channel in what the payer signs, so the money can go nowhere else.
 
-export interface ReceiveTerms {
+interface ReceiveTerms {
   readonly domain: Domain;
   readonly from: Address;
   readonly value: bigint;

@@ -26,7 +26,7 @@ export { channelIdOf as channelIdAt, isWithdrawCall } from "./contract.ts";
 export const channelScheme = { name: SCHEME, isMetered: true } as const;
 
 /** What a seller requests of a channel. */
-export interface ChannelOffer {
+interface ChannelOffer {
   readonly receiverAuthorizer: Address;
   readonly withdrawDelay: number;
   /** The seller refuses smaller deposits. */

@@ -83,7 +83,7 @@ const MAX_CLAIMS = 100;
 const UINT128 = 2n ** 128n;
 
 /** The payer of the payload, as far as it is readable. */
-export function payerOfChannel({ payload }: Pick<PresentedParts, "payload">): Address | undefined {
+function payerOfChannel({ payload }: Pick<PresentedParts, "payload">): Address | undefined {
   const { channelConfig } = payload;
   return isRecord(channelConfig) ? checksummed(channelConfig["payer"]) : undefined;
 }

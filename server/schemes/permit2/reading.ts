@@ -53,7 +53,7 @@ export interface Permit2Payment extends Payment {
 }
 
 /** The token's permit (EIP-2612) as the payload contains it, not verified yet. */
-export interface Sponsoring {
+interface Sponsoring {
   readonly isWellFormed: boolean;
   readonly from: string;
   readonly asset: string;

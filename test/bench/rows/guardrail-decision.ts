@@ -3,7 +3,7 @@
 import { Pool as HttpPool } from "undici";
 import { createPool, TIMEOUTS, type Pool } from "../../../server/infra/db/pool.ts";
 import { reserve } from "../../../server/plugins/guardrails/store.ts";
-import type { DenialCode } from "../../../server/plugins/guardrails/types.ts";
+import type { DenialCode } from "../../../server/plugins/guardrails/rules.ts";
 import { newId } from "../../../server/core/ids.ts";
 import { testDatabase } from "../../helpers/postgres.ts";
 import {

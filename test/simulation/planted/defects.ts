@@ -668,9 +668,11 @@ export const DEFECTS: readonly PlantedDefect[] = [
     file: "server/plugins/x402-client/channel.ts",
     changes: [
       {
-        find: `  await deps.steps.accepting(key, () => deps.channels.accept(key, { order, signed, depositId }));`,
+        find: `  await deps.steps.storeOrRelease(key, () =>
+    deps.channels.accept(key, { order, signed, depositId }),
+  );`,
         replace: `  void deps.steps
-    .accepting(key, () => deps.channels.accept(key, { order, signed, depositId }))
+    .storeOrRelease(key, () => deps.channels.accept(key, { order, signed, depositId }))
     .catch(() => undefined);`,
       },
     ],
@@ -767,8 +769,8 @@ export const DEFECTS: readonly PlantedDefect[] = [
     file: "server/plugins/x402-client/fetch.ts",
     changes: [
       {
-        find: `payment.through ? undefined : noteResponse(job, payment, shown)`,
-        replace: `noteResponse(job, payment, shown)`,
+        find: `payment.through ? undefined : noteResponse(job, payment, response)`,
+        replace: `noteResponse(job, payment, response)`,
       },
     ],
     caughtBy: "test/simulation/worlds.test.ts",
