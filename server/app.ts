@@ -15,7 +15,7 @@ import outbound from "./infra/outbound/outbound.ts";
 import jobs from "./infra/jobs.ts";
 import retention from "./infra/retention.ts";
 import vitals from "./infra/vitals.ts";
-import { lazySchemas } from "./infra/lazy-schemas.ts";
+import { lazySchemas, type SchemaCompilers } from "./infra/lazy-schemas.ts";
 import http from "./plugins/http/index.ts";
 import auth from "./plugins/auth/index.ts";
 import audit from "./plugins/audit/index.ts";
@@ -149,8 +149,8 @@ interface BuildOptions {
   logDestination?: LogDestination;
   /** Adds hooks before everything else: the tests check every response against its documented schema. */
   observe?: (app: FastifyInstance) => void;
-  /** Compiles every route's schemas at the start, so that an invalid one stops it: a test does it for all. */
-  eager?: boolean;
+  /** How routes' schemas are compiled; by default each at its first use. */
+  schemaCompilers?: SchemaCompilers;
 }
 
 export async function buildApp(
@@ -188,7 +188,7 @@ export async function buildApp(
     frameworkErrors: (error, request, reply) => {
       sendProblem(request, reply.headers(fixedHeadersOf(config).open), toApiError(error));
     },
-    schemaController: options.eager === true ? {} : { compilersFactory: lazySchemas },
+    schemaController: { compilersFactory: options.schemaCompilers ?? lazySchemas },
     ajv: {
       customOptions: {
         removeAdditional: false,
