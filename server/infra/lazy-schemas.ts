@@ -1,6 +1,6 @@
 /**
- * Compiles each route's schemas at its first request, by Fastify's own compilers. Compiling all of them takes 0.75 s of
- * CPU, and a start 0.95 s without it. Fastify 5 has no option for this.
+ * Compiles each route's schemas at its first request, by Fastify's own compilers. Compiling all of them would make a start
+ * much longer. Fastify 5 has no option for this.
  */
 import AjvCompiler from "@fastify/ajv-compiler";
 import { SerializerSelector } from "@fastify/fast-json-stringify-compiler";
