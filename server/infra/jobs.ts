@@ -6,6 +6,7 @@ import {
   parseCronItem,
   runMigrations,
   runTaskList,
+  type RunnerOptions,
   type TaskSpec,
   type WorkerEvents,
   type WorkerPool,
@@ -59,6 +60,11 @@ const QUEUES: readonly { name: Queue; workers: number; connections: number }[] =
   { name: "safety", workers: 2, connections: 5 },
   { name: "thirdParties", workers: 4, connections: 6 },
 ];
+
+/** Creates or updates the queue's tables. */
+export const migrateJobs = (
+  options: Pick<RunnerOptions, "connectionString" | "pgPool" | "logger">,
+) => runMigrations({ ...options, schema: SCHEMA });
 
 /** The first minute after `nowMs` that matches the schedule, in UTC. */
 export function nextMatch(schedule: string, nowMs: number): Date {
@@ -245,7 +251,7 @@ export default fp(
       try {
         // SQL: an advisory lock.
         await client.query("SELECT pg_advisory_lock($1)", [MIGRATION_LOCK_KEY]);
-        await runMigrations({ pgPool: pool, schema: SCHEMA, logger });
+        await migrateJobs({ pgPool: pool, logger });
       } finally {
         // Destroyed and not returned to the pool: the lock ends with its session, also after an error.
         client.release(true);

@@ -1,12 +1,12 @@
 /**
- * Compiles each route's schemas at its first request, by Fastify's own compilers. Compiling all of them takes 0.75 s of
- * CPU, and a start 0.95 s without it. Fastify 5 has no option for this.
+ * Compiles each route's schemas at its first request, by Fastify's own compilers. Compiling all of them would make a start
+ * much longer. Fastify 5 has no option for this.
  */
 import AjvCompiler from "@fastify/ajv-compiler";
 import { SerializerSelector } from "@fastify/fast-json-stringify-compiler";
 import type { FastifyServerOptions } from "fastify";
 
-type Factory = NonNullable<
+export type SchemaCompilers = NonNullable<
   NonNullable<FastifyServerOptions["schemaController"]>["compilersFactory"]
 >;
 interface Compiled {
@@ -19,7 +19,7 @@ type Build = (schemas: unknown, options: unknown) => (route: unknown) => Compile
 export const lazySchemas = {
   buildValidator: lazily(AjvCompiler() as unknown as Build),
   buildSerializer: lazily(SerializerSelector() as unknown as Build),
-} as unknown as Factory;
+} as unknown as SchemaCompilers;
 
 function lazily(build: Build): Build {
   return (schemas, options) => {

@@ -9,6 +9,7 @@ import { NETWORKS } from "../../server/core/networks.ts";
 import type { Timings } from "../../server/core/timings.ts";
 import { testChain, type TestChain, type TestChainOptions } from "./chain.ts";
 import { freePort } from "../../server/local/free-port.ts";
+import { sharedSchemas } from "./shared-schemas.ts";
 import { checkResponsesAgainstSchemas } from "./conformance.ts";
 import { testDatabase, type TestDatabase } from "./postgres.ts";
 
@@ -23,7 +24,7 @@ export interface TestAppOptions {
   timings?: Partial<Timings>;
   /** Last changes to the resolved configuration (for example `local` facts). */
   configure?: (config: Config) => void;
-  /** Compile the schemas of all routes at start. */
+  /** Compile the schemas of all routes at start, so that an invalid one stops it. */
   eager?: boolean;
   /** Listen on a loopback port (`baseUrl`); otherwise only `inject` works. */
   listen?: boolean;
@@ -100,7 +101,7 @@ export async function testApp(t: Test, options: TestAppOptions = {}): Promise<Te
       checkResponsesAgainstSchemas(app);
       options.observe?.(app);
     },
-    eager: options.eager === true,
+    schemaCompilers: options.eager === true ? {} : sharedSchemas,
   });
   t.teardown(() => app.close());
   if (options.listen) await app.listen({ host: config.host, port });

@@ -68,7 +68,11 @@ async function ensureTemplate(admin: Client, adminUrl: string): Promise<void> {
     // Renamed when complete: a half-migrated template is never cloned.
     await admin.query(`DROP DATABASE IF EXISTS ${TEMPLATE_BUILDING} WITH (FORCE)`);
     await admin.query(`CREATE DATABASE ${TEMPLATE_BUILDING}`);
-    await migrate({ connectionString: databaseUrl(adminUrl, TEMPLATE_BUILDING) });
+    const connectionString = databaseUrl(adminUrl, TEMPLATE_BUILDING);
+    await migrate({ connectionString });
+    // Each app would make the tables of the job queue in its database.
+    const { migrateJobs } = await import("../../server/infra/jobs.ts");
+    await migrateJobs({ connectionString });
     await admin.query(`ALTER DATABASE ${TEMPLATE_BUILDING} RENAME TO ${TEMPLATE}`);
   } finally {
     await admin.query("SELECT pg_advisory_unlock($1)", [TEMPLATE_LOCK]);

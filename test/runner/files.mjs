@@ -8,7 +8,7 @@ export const UNIT = join("test", "unit");
 /** The duration of each file on a development machine. Written by `npm run test:full -- --save-times`. */
 const TIMES = join(ROOT, "test", "runner", "file-seconds.json");
 /** Files of a folder share a process up to this total duration: a process costs three seconds of CPU before its first test. */
-const TOGETHER_SECONDS = 90;
+const TOGETHER_SECONDS = 180;
 /** The assumed duration of a file that was not measured yet. */
 const UNKNOWN_SECONDS = 5;
 

@@ -1,6 +1,5 @@
 // Runs compiled test files one after the other in this process, each as its own subtest. In a process of its
 // own, a small file would spend most of its time on loading and warming up the same libraries.
-import "./no-async-hooks.mjs";
 import t from "tap";
 import { leftBehind } from "./left-behind.mjs";
 
