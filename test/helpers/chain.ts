@@ -80,8 +80,9 @@ export async function testChain(t: Pick<Test, "teardown">, options: TestChainOpt
   const { rpcUrl } = node;
   const idle = blockTime === "auto" ? mineWhenIdle(rpcUrl) : undefined;
   t.teardown(async () => {
-    await idle?.end();
+    const idleEnded = idle?.end();
     await stop();
+    await idleEnded;
     rmSync(dir, { recursive: true, force: true });
   });
 
