@@ -120,7 +120,7 @@ BEGIN
       RETURN;
     END IF;
   END IF;
-  IF NOT ask.dry_run AND purser_clock_apart(ask.head_time) THEN
+  IF NOT ask.dry_run AND purser_clock_apart(ask.head_time, ask.valid_seconds) THEN
     outcome := 'clock_apart';
     RETURN NEXT;
     RETURN;

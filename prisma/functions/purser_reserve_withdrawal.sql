@@ -64,7 +64,7 @@ BEGIN
     RETURN NEXT;
     RETURN;
   END IF;
-  IF purser_clock_apart(ask.head_time) THEN
+  IF purser_clock_apart(ask.head_time, ask.valid_seconds) THEN
     outcome := 'clock_apart';
     RETURN NEXT;
     RETURN;

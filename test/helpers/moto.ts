@@ -3,6 +3,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { createServer, request, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { CreateKeyCommand, KMSClient } from "@aws-sdk/client-kms";
 import type { Test } from "tap";
 import { freePort } from "../../server/local/free-port.ts";
 import { until } from "./until.ts";
@@ -87,10 +88,9 @@ export async function startKms(t: Pick<Test, "teardown">): Promise<TestKms | und
   return kms;
 
   async function makeKey(kind: string): Promise<string> {
-    const aws = await import("@aws-sdk/client-kms");
-    const client = new aws.KMSClient({});
+    const client = new KMSClient({});
     const { KeyMetadata } = await client.send(
-      new aws.CreateKeyCommand({
+      new CreateKeyCommand({
         KeySpec: kind as "SYMMETRIC_DEFAULT",
         KeyUsage: kind === "SYMMETRIC_DEFAULT" ? "ENCRYPT_DECRYPT" : "SIGN_VERIFY",
       }),

@@ -180,6 +180,11 @@ t.test("the tools run", async (t) => {
   await until(() => requests.length > 0 || child.exitCode !== null, 60_000);
   child.kill("SIGKILL");
   await closed;
+  // The same for traces: without its package the doctor could not send.
+  const collector = { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${kmsPort}` };
+  const traces = startWith(collector, "server/dist/doctor.js", "--only", "traces");
+  await once(traces.child, "close");
+  t.match(traces.output.join(""), /the collector returns 400/);
   refusing.close();
   refusing.closeAllConnections();
   t.match(requests[0], /^TrentService\./, output.join(""));

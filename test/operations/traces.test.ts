@@ -2,6 +2,7 @@
 // process settles it; it contains no confidential data; and a collector that is down or hangs does not affect
 // payments.
 // Tier: full (starts whole deployments).
+// Own process (looks at the modules that it loaded).
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { createRequire } from "node:module";

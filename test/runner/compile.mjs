@@ -7,9 +7,13 @@ import { ROOT } from "../../server/local/bootstrap.mjs";
 import { keepsItsPlace } from "./keeps-its-place.mjs";
 
 const { devDependencies } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8"));
-/** These load files beside their code, are only for some tests, or compare classes with a package of those tests. */
+/**
+ * These load files beside their code, are only for some tests, compare classes with a package of those tests, or are
+ * looked for among the loaded modules.
+ */
 const NOT_BUNDLED = [
   "@x402/*",
+  "@opentelemetry/*",
   "secp256k1",
   "jsonc-parser",
   "pino",

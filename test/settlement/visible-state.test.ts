@@ -25,6 +25,16 @@ t.test("a funded relayer at work", async (t) => {
   t.match(metrics, /purser_lane_balance\{[^}]+\} (10000|9999\.)/);
   t.match(metrics, /purser_lane_held\{[^}]+\} 1/);
   t.match(metrics, /purser_rpc_calls_total\{[^}]*method="eth_sendRawTransactionSync"[^}]*\} 1/);
+
+  // A probe may hang for seconds, in which the load balancer would send more clients.
+  app.readiness.add("slow", () => new Promise(() => undefined));
+  app.readiness.leave();
+  const leaving = await app.inject("/api/ready");
+  t.equal(leaving.statusCode, 503);
+  t.same(leaving.json(), {
+    ready: false,
+    parts: { process: { ok: false, detail: "it is being stopped" } },
+  });
 });
 
 t.test("a relayer that cannot pay for gas", async (t) => {

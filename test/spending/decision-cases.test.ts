@@ -312,12 +312,26 @@ t.test("the database's clock and the chain's", async (t) => {
   await clock.set((clock.now() / 1_000_000n) * 1_000_000n);
   const cases: [bigint, string][] = [
     [-121n, "clock_apart"],
-    [-120n, "reserved"],
+    [-115n, "clock_apart"],
+    [-114n, "reserved"],
     [120n, "reserved"],
     [121n, "clock_apart"],
   ];
   for (const [seconds, expected] of cases)
     t.equal(await outcomeOf(agent, at(seconds)), expected, `${seconds} s`);
+  // A seller's shorter time: an authorization with less than six seconds left would be refused.
+  for (const [validForSeconds, seconds, expected] of [
+    [60, -55n, "clock_apart"],
+    [60, -54n, "reserved"],
+    [10, -31n, "clock_apart"],
+    [10, -30n, "reserved"],
+    [10, 120n, "reserved"],
+  ] as const)
+    t.equal(
+      await outcomeOf(agent, { ...at(seconds), validForSeconds }),
+      expected,
+      `${seconds} s of ${validForSeconds}`,
+    );
   t.equal(await outcomeOf(agent, at(-9_999n), { dryRun: true }), "allowed", "a dry run");
   const now = clock.now() / 1_000_000n;
   const until = async (seconds: bigint) => (await decide(agent, at(seconds))).validBefore;

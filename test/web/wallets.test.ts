@@ -86,7 +86,7 @@ t.test("wallets", async (t) => {
     await page.goto(`${world.baseUrl}/agents`);
     await page.getByRole("button", { name: /Test Wallet/ }).click();
     await page.getByRole("button", { name: "Sign in", exact: true }).click();
-    await page.getByRole("link", { name: "alices-secret-agent" }).waitFor();
+    await page.getByRole("link", { name: "alices-secret-agent", exact: true }).waitFor();
     await wallet.switchAccount(page, BOB);
     await page.getByRole("heading", { name: "The account in your wallet changed" }).waitFor();
     t.equal(await page.getByText("alices-secret-agent").count(), 0);
@@ -106,7 +106,7 @@ t.test("wallets", async (t) => {
     await page.goto(`${world.baseUrl}/agents`);
     await page.getByRole("button", { name: /Test Wallet/ }).click();
     await page.getByRole("button", { name: "Sign in", exact: true }).click();
-    await page.getByRole("link", { name: "alices-secret-agent" }).waitFor();
+    await page.getByRole("link", { name: "alices-secret-agent", exact: true }).waitFor();
     const other = await page.context().newPage();
     await injectWallet(other, BOB, { chainId });
     await other.goto(`${world.baseUrl}/settings`);

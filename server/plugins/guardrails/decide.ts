@@ -182,8 +182,8 @@ const movedAway = ({ code, response }: ReservationRow): ApiError =>
   otherCell({ cell: code ?? "", url: response ?? "" });
 
 /**
- * The clock of the database or the chain has jumped: an authorization signed now could be valid for hours, or
- * already expired.
+ * The clock of the database or the chain has jumped, or the chain stands still: an authorization signed now could be
+ * valid for hours, or already expired.
  */
 export function clocksApart(
   log: { error(fields: object, message: string): void },
@@ -192,7 +192,8 @@ export function clocksApart(
   const { agentId, chainId } = about;
   log.error({ agentId, chainId }, "the clocks of the database and the chain are far apart");
   return new ApiError("chain_unavailable", {
-    detail: "The chain's clock and this service's clock are too far apart. Nothing was signed.",
+    detail:
+      "The newest block's time and this service's clock are too far apart. Nothing was signed.",
   });
 }
 

@@ -1,6 +1,6 @@
 import { Button, Group, Stack } from "@mantine/core";
 import { useInfiniteQuery } from "@tanstack/react-query";
-import type { ReactNode } from "react";
+import { lazy, type ReactNode, Suspense } from "react";
 import { Link } from "react-router";
 import { PlusIcon } from "../../components/icons.tsx";
 import { Section } from "../../components/Layout.tsx";
@@ -15,8 +15,16 @@ import { LedgerLine } from "../../features/agents/LedgerLine.tsx";
 import { AskFor } from "../AskFor.tsx";
 import { Totals } from "../../features/agents/Totals.tsx";
 import { TemplateLinks } from "../../features/rules/TemplateChoice.tsx";
+import { loadPart } from "../../lib/reachable.ts";
 import { OwnerOnly } from "../../shared/session/OwnerOnly.tsx";
-import { FirstSteps } from "../FirstSteps.tsx";
+
+// Only for an owner who has not paid yet.
+const FirstSteps = lazy(() =>
+  loadPart(async () => {
+    const { FirstSteps: steps } = await import("../FirstSteps.tsx");
+    return { default: steps };
+  }),
+);
 
 export default function AgentsScreen(): ReactNode {
   const agents = useInfiniteQuery(agentsQuery());
@@ -68,7 +76,9 @@ export default function AgentsScreen(): ReactNode {
         )}
         {agents.data && agents.data.length > 0 && (
           <>
-            <FirstSteps />
+            <Suspense fallback={null}>
+              <FirstSteps />
+            </Suspense>
             <Totals />
             <LedgerLine />
             <GasLine />
