@@ -4,6 +4,7 @@
  * about it, wherever it was posted.
  */
 import { createHash, createHmac, timingSafeEqual } from "node:crypto";
+import { ApiError } from "../errors.ts";
 import { hasTwice, listed, originOf, valid } from "./setting.ts";
 
 export interface Cell {
@@ -136,4 +137,9 @@ function macOf(secret: string, { from, to, sentAtSeconds, path, bodyHash }: Forw
   return createHmac("sha256", secret)
     .update(JSON.stringify(["purser forward 1", from, to, sentAtSeconds, path, bodyHash]))
     .digest("hex");
+}
+
+/** Throws unless the body is the one that the other cell signed. */
+export function assertForwarded(forward: { bodyHash: string }, body: unknown): void {
+  if (hashBody(body) !== forward.bodyHash) throw new ApiError("not_found");
 }

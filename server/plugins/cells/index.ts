@@ -7,6 +7,7 @@ import type { Address } from "viem";
 import type { FastifyBaseLogger } from "fastify";
 import { ApiError } from "../../errors.ts";
 import {
+  assertForwarded,
   cellOfPayer,
   hasSeveralCells,
   hashBody,
@@ -290,11 +291,6 @@ export default fp(
   },
   { name: "cells" },
 );
-
-/** Throws unless the body is the one that the other cell signed. */
-export function assertForwarded(forward: { bodyHash: string }, body: unknown): void {
-  if (hashBody(body) !== forward.bodyHash) throw new ApiError("not_found");
-}
 
 const routes: FastifyPluginAsyncTypebox<{ self: string }> = async (app, { self }) => {
   const tags = ["cells"];

@@ -1,6 +1,6 @@
 /** What cells tell each other, in the database: fee accounts that changed, and notifications of payees without an account here. */
 import type { Sql } from "../../infra/db/pool.ts";
-import type { News, NewsAsked } from "./news.ts";
+import type { News, NewsAsked } from "../../schemas/cells.ts";
 
 const MOST = 500;
 const ROW = /^([0-9]{1,19}) ([0-9]{1,19}) (0x[0-9a-f]{40})$/;

@@ -4,12 +4,10 @@
  */
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import type { FastifyInstance } from "fastify";
-import { Type, type Static } from "typebox";
 import { afterStartup } from "../../infra/after-startup.ts";
 import { registerGauges } from "../../infra/telemetry.ts";
-import { Digits, Id, Nullable } from "../../schemas/common.ts";
-import type { Cell } from "../../core/cells.ts";
-import { assertForwarded, type Cells } from "./index.ts";
+import { News, NewsAsked } from "../../schemas/cells.ts";
+import { assertForwarded, type Cell } from "../../core/cells.ts";
 import {
   addCells,
   readAges,
@@ -30,35 +28,12 @@ declare module "fastify" {
 const PATH = "/api/cells/news";
 const ANSWER_MS = 2_000;
 
-const Place = Type.String({ maxLength: 100 });
-const NewsAsked = Type.Object({ feesAfter: Nullable(Place), noticesAfter: Nullable(Place) });
-export type NewsAsked = Static<typeof NewsAsked>;
+interface OtherCells {
+  readonly others: readonly Cell[];
+  ask<T>(cell: Cell, path: string, body: unknown, budgetMs: number): Promise<T>;
+}
 
-const Account = Type.String({ pattern: "^0x[0-9a-f]{40}$" });
-const News = Type.Object({
-  fees: Type.Array(
-    Type.Object({ chainId: Type.Integer(), account: Account, charged: Digits, paid: Digits }),
-  ),
-  feesAfter: Nullable(Place),
-  notices: Type.Array(
-    Type.Object({
-      address: Account,
-      chainId: Type.Integer(),
-      type: Type.Union(
-        (
-          ["settlement.settled", "settlement.failed", "refund.settled", "refund.failed"] as const
-        ).map((type) => Type.Literal(type)),
-      ),
-      subjectId: Id,
-      data: Type.Record(Type.String(), Type.Unknown()),
-    }),
-  ),
-  noticesAfter: Place,
-  isMore: Type.Boolean(),
-});
-export type News = Static<typeof News>;
-
-export function exchangeNews(app: FastifyInstance, cells: Cells): void {
+export function exchangeNews(app: FastifyInstance, cells: OtherCells): void {
   const { pool, log } = app;
   const everyMs = app.config.timings.cellNewsMs;
   const ids = (): string[] => cells.others.map(({ id }) => id);

@@ -5,10 +5,10 @@ import { Type, type Static } from "typebox";
 import type { Address } from "viem";
 import { encodeCursor, readPage } from "../../core/paging.ts";
 import { readKeyset, readMergeable } from "../../infra/db/prisma.ts";
+import { PayeeWire } from "../../schemas/cells.ts";
 import { FeeEntry } from "../../schemas/fees.ts";
-import { assertForwarded } from "../cells/index.ts";
+import { assertForwarded } from "../../core/cells.ts";
 import { CHUNK, collect, type ListOfCells } from "../cells/lists.ts";
-import { PayeeWire } from "../merchants/cell-wire.ts";
 import { listFeeEntries } from "./store.ts";
 import { presentEntry } from "./view.ts";
 

@@ -3,7 +3,7 @@ import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 import { readPage } from "../../core/paging.ts";
 import { ApiError } from "../../errors.ts";
 import { readMergeable } from "../../infra/db/prisma.ts";
-import { assertForwarded } from "../cells/index.ts";
+import { assertForwarded } from "../../core/cells.ts";
 import { withinTime } from "../payments/search.ts";
 import { ANSWERED, ASKED, overviewWire, PATHS, productsWire, type Wire } from "./cell-wire.ts";
 import { findDetail } from "./detail.ts";

@@ -9,6 +9,7 @@ import {
   Refund,
   RefundRequest,
 } from "../../schemas/merchants.ts";
+import { PayeeWire } from "../../schemas/cells.ts";
 import { CHUNK } from "../cells/lists.ts";
 import type { Overview } from "./overview.ts";
 import type { ProductRow } from "./products.ts";
@@ -25,11 +26,6 @@ export const PATHS = {
 const Count = Type.Integer();
 const Text = Type.String();
 const Days = Type.Integer({ minimum: 1, maximum: 90 });
-/** The wallet that is signed in at the cell that asks. */
-export const PayeeWire = Type.Object({
-  address: Type.Unsafe<`0x${string}`>(Type.String({ pattern: "^0x[0-9a-f]{40}$" })),
-  chainId: Type.Integer({ minimum: 0 }),
-});
 const Asked = <T extends TProperties>(members: T) => Type.Object({ payee: PayeeWire, ...members });
 
 export const ASKED = {

@@ -3,7 +3,6 @@ import type { Static } from "typebox";
 import { getAddress } from "viem";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import { findNetwork, type NetworkFacts } from "../../core/networks.ts";
-import type { Place } from "../../core/paging.ts";
 import { parseAddress } from "../../core/foreign-text.ts";
 import type {
   Merchant,
