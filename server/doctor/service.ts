@@ -1,4 +1,5 @@
 /** The doctor's checks of keys, the public URL, mail and traces. */
+import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-http";
 import { fetch } from "undici";
 import { privateKeyToAddress } from "viem/accounts";
 import type { Config } from "../config.ts";
@@ -220,7 +221,6 @@ export async function checkTraces({ tracesUrl }: Config): Promise<Finding[]> {
     "traces",
     async () => {
       // The SDK adds the headers and certificates of the other OTEL_* keys.
-      const { OTLPTraceExporter } = await import("@opentelemetry/exporter-trace-otlp-http");
       const exporter = new OTLPTraceExporter({ url: tracesUrl, timeoutMillis: ASK_MS });
       const { error } = await new Promise<{ error?: Error & { code?: number } }>((resolve) =>
         exporter.export([], resolve),
