@@ -7,6 +7,14 @@ import { endOrphan } from "./local/processes.mjs";
 /** Only files that Purser itself creates: DATA_DIR may be a folder with other contents. */
 const OURS = /^(lock(\..+)?|secrets\.json(\.new)?|postgres(\..+)?|chain|tools(\.new)?|anvil\..+)$/;
 
+const [, , unknown] = process.argv;
+if (unknown !== undefined) {
+  console.log(
+    "npm run reset\n\nDeletes the local data (database, chain, keys) in DATA_DIR (.data). It takes no arguments.",
+  );
+  process.exit(unknown === "--help" ? 0 : 2);
+}
+
 const dataDir = resolve(process.env.DATA_DIR || ".data");
 
 if (!existsSync(dataDir)) {

@@ -12,23 +12,36 @@ import {
   ensureServerBuild,
   ensureWebBuild,
   prepare,
+  prepareDocs,
   ROOT,
 } from "./local/bootstrap.mjs";
 
-const WATCH = process.argv.includes("--watch");
-const BUILT = process.argv.includes("--built");
+const [, , ...args] = process.argv;
+const [WATCH, BUILT, BUILD] = ["--watch", "--built", "--build"].map((flag) => args.includes(flag));
 /** @param {string} line */
 const say = (line) => console.log(line);
 /** A service that stops sooner, as in most tests, builds no documentation. */
 const DOCS_AFTER_MS = 20_000;
 
+/** The settings are in the environment, so an argument is mostly a slip, such as PORT after the command. */
+const USAGE = `Usage: npm start
+  npm start -- --built   starts what was built before
+  npm run build          builds, and starts nothing
+  npm run dev            follows your changes
+Settings are in the environment, such as PORT=3001 npm start. All: docs/reference/configuration.md`;
+
 try {
+  checkArguments();
   checkNode();
   const steps = [ensureDependencies, ensurePrismaClient, ensurePackages];
   if (WATCH) {
     // The sources are run directly, and Vite serves the web app.
     await prepare(say, steps);
     watch();
+  } else if (BUILD) {
+    await prepare(say, [...steps, ensureServerBuild, ensureWebBuild]);
+    await prepareDocs(say);
+    say("Everything is built.");
   } else {
     // An image is built already, and has no tools to build it again.
     if (!BUILT) await prepare(say, [...steps, ensureServerBuild, ensureWebBuild]);
@@ -43,6 +56,14 @@ try {
   if (error.details) console.error(error.details);
   console.error(`Purser could not start: ${error.message}`);
   process.exit(1);
+}
+
+function checkArguments() {
+  const unknown = args.find((arg) => !["--watch", "--built", "--build"].includes(arg));
+  if (unknown === undefined) return;
+  if (unknown === "--help") say(USAGE);
+  else console.error(`There is no option ${unknown}.\n${USAGE}`);
+  process.exit(unknown === "--help" ? 0 : 2);
 }
 
 /** In its own process at low priority, after the first requests, so that the service does not wait for it. */

@@ -285,7 +285,7 @@ function readCatalogues(text: string): string[] | undefined {
 const PAYMENTS = {
   FETCH_PRIVATE_ORIGINS: setting(origins, {
     default: "",
-    meaning: "Private origins that x402-fetch may reach.",
+    meaning: "Private origins that agents' fetches, webhooks and the validator may reach.",
     who: "an operator whose agents pay services of the same private network.",
   }),
   FOREIGN_CATALOGUES: setting(

@@ -1,17 +1,7 @@
-/**
- * `npm run move-owner -- <address or id>`: moves an owner with its agents to another cell. It runs with the old cell's
- * settings, and the new cell's beside them: TO_DATABASE_URL, TO_MASTER_KEYS, TO_MASTER_KEY_ACTIVE, TO_CELL,
- * TO_PUBLIC_URL, and any other that differs. Run it again to continue.
- *
- *   --dry-run       what would move, and what prevents it; changes nothing
- *   --with-others   also moves the accounts that cannot be in another cell than this one
- *   --wait 900      how many seconds to wait for what is still open
- *   --cancel        gives a move up, until the new cell has the copy
- */
-import { realpathSync } from "node:fs";
-import { pathToFileURL } from "node:url";
-import { parseArgs } from "node:util";
+/** `npm run move-owner`: moves an owner with its agents to another cell (docs/operations/move-an-owner.md). */
+import type { parseArgs } from "node:util";
 import { ConfigError } from "../config.ts";
+import { readArguments, runAsProgram } from "../infra/command-line.ts";
 import { CustodyError } from "../plugins/custody/envelope.ts";
 import { closeCells, openCells, type Move } from "./cells.ts";
 import { count } from "./copy.ts";
@@ -19,6 +9,18 @@ import { cancel, copy, end, findMove, mark, stateInNewCell, waitUntilQuiet } fro
 import type { BegunMove } from "./move.ts";
 import * as owners from "./owners.ts";
 import { MOVED } from "./tables.ts";
+
+const USAGE = `npm run move-owner -- <address or id> [--dry-run] [--with-others] [--wait 900] [--cancel]
+
+Moves an owner with its agents to another cell. Run it again to continue.
+
+  --dry-run       what would move, and what prevents it; changes nothing
+  --with-others   also moves the accounts that cannot be in another cell than this one
+  --wait 900      how many seconds to wait for what is still open
+  --cancel        gives a move up, until the new cell has the copy
+
+It runs with the old cell's settings, and the new cell's beside them: TO_DATABASE_URL, TO_MASTER_KEYS,
+TO_MASTER_KEY_ACTIVE, TO_CELL, TO_PUBLIC_URL, and any other that differs.`;
 
 const OPTIONS = {
   "dry-run": { type: "boolean" },
@@ -45,10 +47,10 @@ export async function moveOwner(
   environment: Record<string, string | undefined>,
   say: Print,
 ): Promise<void> {
-  const { values, positionals } = parseArgs({ args, allowPositionals: true, options: OPTIONS });
-  const [named, ...others] = positionals;
-  if (named === undefined || others.length > 0)
-    throw new NotMoved("move-owner needs one owner: its address or id");
+  const { values, positionals } = readArguments(args, USAGE, OPTIONS, { atMost: 1 });
+  const [named] = positionals;
+  if (named === undefined)
+    throw new NotMoved("move-owner needs one owner: its address or id. See --help.");
   const move = openCells(environment);
   try {
     await run({ move, named, values, say });
@@ -170,17 +172,8 @@ async function printProxyMap({ move, say }: Call, moving: owners.Moving): Promis
       );
 }
 
-// Run only as a program, not when a test imports it. realpath, because a symlink in the path must not turn the program
-// into a no-op.
-if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href) {
-  try {
-    await moveOwner(process.argv.slice(2), process.env, (line) => console.log(line));
-  } catch (error) {
-    const { code = "", message } = error as NodeJS.ErrnoException;
-    const isOurs =
-      [ConfigError, CustodyError, NotMoved].some((kind) => error instanceof kind) ||
-      code.startsWith("ERR_PARSE_ARGS");
-    console.error(isOurs ? message : error);
-    process.exitCode = 1;
-  }
-}
+await runAsProgram(
+  import.meta.url,
+  () => moveOwner(process.argv.slice(2), process.env, (line) => console.log(line)),
+  { ours: (error) => [ConfigError, CustodyError, NotMoved].some((kind) => error instanceof kind) },
+);

@@ -3,6 +3,7 @@ import { execFile } from "node:child_process";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 import t from "tap";
+import { Purser } from "../../packages/purser/src/index.ts";
 import { agentWorld } from "./world.ts";
 
 const { agent, friend, demoUrl, baseUrl } = await agentWorld(t, { dailyLimit: "2" });
@@ -141,7 +142,14 @@ t.test("outcomes by exit code", async (t) => {
   ]) {
     t.equal((await purser(wrong)).code, 2, wrong.join(" ") || "no command");
   }
+  const noTime = await purser(["task", "open", "t", "--limit", "1", "--expires", "tomorrow"]);
+  t.match(noTime.json(), {
+    code: "validation_failed",
+    detail: /^body\.expiresAt must be a time with its zone, such as 2026-12-31T18:00:00Z$/,
+  });
   t.equal((await purser(["me"], {})).code, 2, "no key");
+  const keyless = new Purser({ apiKey: "", baseUrl }).me();
+  await t.rejects(keyless, { message: /^API key missing\..*AGENT_API_KEY/ });
   const help = await purser(["--help"], {});
   t.match([help.code, help.text], [0, /purser spend/]);
   const ofFetch = await purser(["fetch", "--help"], {});

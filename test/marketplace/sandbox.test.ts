@@ -63,6 +63,11 @@ t.test("the local world", async (t) => {
       status: 502,
       body: { code: "paid_upstream_failed", amountPaid: "0.002", txHash: /^0x/ },
     });
+    t.notMatch(
+      JSON.stringify(failed.body),
+      "Nothing was paid",
+      "the seller's words do not deny it",
+    );
     t.equal(await made.balanceOf(payTo), 17_000n);
     t.equal(await made.balanceOf(made.agent.walletAddress), 4_983_000n, "it paid exactly that");
     const { rows } = await made.database.pool.query<{ status: string; sum: string }>(

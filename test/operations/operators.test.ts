@@ -190,6 +190,12 @@ t.test("reconciliation reads again from a block", async (t) => {
 });
 
 t.test("a rotation of the master key is recorded", async (t) => {
+  const before = await entries();
+  const help = await command("server/plugins/custody/keys-rotate.ts", ["--help"]);
+  t.match([help.code, help.output], [0, /MASTER_KEY_ACTIVE/]);
+  const wrong = await command("server/plugins/custody/keys-rotate.ts", ["--dry-run"]);
+  t.match([wrong.code, wrong.output], [1, /^Unknown option '--dry-run'\.\nnpm run keys:rotate\n$/]);
+  t.same(await entries(), before, "neither rotates");
   const done = await command("server/plugins/custody/keys-rotate.ts", [], { OPERATOR: "grace" });
   t.equal(done.code, 0, done.output);
   t.match((await entries()).slice(-2), [

@@ -66,3 +66,22 @@ t.test("listings are shortened here", async (t) => {
   t.same(JSON.parse(await run("listings", "--detail", "full")), JSON.parse(answer));
   t.equal(asked.at(-1), "/api/listings?detail=full");
 });
+
+t.test("what a command would ignore is refused, and nothing is sent", async (t) => {
+  const before = asked.length;
+  for (const [args, detail, suggestion] of [
+    [["spend", "0x1", "1", "--dry-run"], "purser spend has no option --dry-run", /spend --help/],
+    [["spend", "0x1", "1", "--max", "2"], "purser spend has no option --max", /spend --help/],
+    [["spend", "0x1", "1", "2"], 'purser spend does not take "2"', /spend --help/],
+    [["fetch", "https://a.example", "--listing", "lst_1"], /not both/, /fetch --help/],
+    [["me", "--unknown"], "Unknown option '--unknown'", /me --help/],
+    [["task", "close", "a", "b"], 'purser task does not take "b"', /task --help/],
+    [["dance", "--max", "1"], 'there is no command "dance"', /purser --help/],
+  ] as const) {
+    let out = "";
+    const print = (line: string): void => void (out += line);
+    t.equal(await main([...args], env, print), 2, args.join(" "));
+    t.match(JSON.parse(out), { code: "usage", detail, suggestion });
+  }
+  t.equal(asked.length, before);
+});

@@ -17,9 +17,10 @@ import {
   toDecimal,
 } from "../../web/src/lib/money.ts";
 import { niceTicks } from "../../web/src/lib/ticks.ts";
-import { formatAgo, formatUntil } from "../../web/src/lib/time.ts";
+import { formatAgo, formatDateTime, formatUntil } from "../../web/src/lib/time.ts";
 import type { Agent, Limits, Payment, AgentChannel } from "../../web/src/lib/wire.ts";
 import { siweMessage } from "../../web/src/lib/wallet/siwe.ts";
+import { describeField } from "../../web/src/features/audit/words.ts";
 import { sellerOf, statusIn, whatClosingDoes } from "../../web/src/features/channels/words.ts";
 import { explainDenial, statusOf, titleOf } from "../../web/src/features/payments/status.ts";
 import {
@@ -417,4 +418,18 @@ t.test("what counts as an outage, and what as an answer", (t) => {
   for (const [status, code, isUnreachable, isOutage] of cases)
     t.match(new ApiError({ status, code, detail: "" }), { isUnreachable, isOutage }, code);
   t.end();
+});
+
+t.test("what is read has its unit and its zone", async (t) => {
+  for (const [field, value, shown] of [
+    ["dailyLimit", "2", "2.00 USDC"],
+    ["weeklyLimit", null, "no limit"],
+    ["channelDelay", 86_400, "1 day"],
+    ["fetch", "any", "any site"],
+    ["expiresAt", null, "never"],
+    ["status", "paused", "paused"],
+    ["label", "", "none"],
+  ] as const)
+    t.equal(describeField(field, value), shown, field);
+  t.match(formatDateTime("2026-11-27T19:37:44Z"), /^2[78] Nov 2026, \d\d:\d\d:44 [A-Z]{2,4}/);
 });

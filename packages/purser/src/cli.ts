@@ -7,7 +7,7 @@ import { ApprovalNeeded, deliveredIn, PurserError } from "./problem.ts";
 import { type Env, readServiceSettings } from "./settings.ts";
 import type { FetchResult, ListingSummary, ValidateRequest, X402FetchRequest } from "./types.ts";
 import { memberText, textOf } from "./transport.ts";
-import { USAGE, usageOf } from "./usage.ts";
+import { argumentsOf, USAGE, usageOf } from "./usage.ts";
 import { validationText } from "./validation.ts";
 import { VERSION } from "./version.ts";
 
@@ -91,6 +91,7 @@ export async function main(
       print(values.help ? usageOf(command) : USAGE);
       return values.help ? EXIT.done : EXIT.usage;
     }
+    assertTaken(command, rest, values);
     if (command === "stop" || command === "resume") {
       show(await stopOrResume(command, given({ keyFile: values["key-file"] }), env));
       return EXIT.done;
@@ -132,8 +133,18 @@ export async function main(
     else show(fetched);
     return isFetched(fetched) ? EXIT.done : EXIT.failed;
   } catch (error) {
-    return report(error, show);
+    return report(error, args, show);
   }
+}
+
+/** An option that a command would ignore is refused: `spend --dry-run` must not pay. */
+function assertTaken(command: string, rest: string[], values: Options): void {
+  const taken = argumentsOf(command);
+  if (!taken) throw new UsageError(`there is no command "${command}"`);
+  const [unknown] = Object.keys(values).filter((name) => !taken.options.has(name));
+  if (unknown !== undefined) throw new UsageError(`purser ${command} has no option --${unknown}`);
+  if (rest.length > taken.atMost)
+    throw new UsageError(`purser ${command} does not take "${rest[taken.atMost]}"`);
 }
 
 /** Statuses without content. */
@@ -201,6 +212,8 @@ async function run(
         call,
       );
     case "fetch": {
+      if (options.listing !== undefined && rest.length > 0)
+        throw new UsageError("give a URL or --listing, not both");
       const target =
         options.listing === undefined
           ? { url: need(rest[0], "a URL or --listing") }
@@ -277,7 +290,7 @@ function shortened(
   return { ...page, items };
 }
 
-function report(error: unknown, show: (value: unknown) => void): number {
+function report(error: unknown, args: string[], show: (value: unknown) => void): number {
   if (error instanceof ApprovalNeeded) {
     show(error.approval);
     return error.status === "declined" ? EXIT.blocked : EXIT.undecided;
@@ -296,11 +309,18 @@ function report(error: unknown, show: (value: unknown) => void): number {
   }
   show({
     code: "usage",
-    detail: error instanceof Error ? error.message : String(error),
-    suggestion: "purser --help",
+    // Node's advice on arguments that begin with a hyphen does not apply here.
+    detail: messageOf(error).split(". To specify a positional argument")[0],
+    suggestion: helpFor(args),
   });
   return EXIT.usage;
 }
+
+const messageOf = (error: unknown): string =>
+  error instanceof Error ? error.message : String(error);
+
+const helpFor = ([command = ""]: string[]): string =>
+  argumentsOf(command) ? `purser ${command} --help` : "purser --help";
 
 function seconds(text: string | undefined): number | undefined {
   if (text === undefined) return undefined;

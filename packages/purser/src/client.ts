@@ -255,7 +255,7 @@ export class Purser {
   ): Promise<T> {
     const deadlineMs = Date.now() + this.#timeoutMs;
     const headers = {
-      authorization: `Bearer ${this.#apiKey}`,
+      ...(this.#apiKey !== "" && { authorization: `Bearer ${this.#apiKey}` }),
       ...(options.idempotencyKey !== undefined && { "idempotency-key": options.idempotencyKey }),
     };
     const results = new AttemptResults();

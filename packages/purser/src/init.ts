@@ -27,6 +27,8 @@ const DEFAULTS = { name: "My agent", dailyLimit: "10" };
 export async function init(options: InitOptions, env: Env): Promise<object> {
   const { url } = readServiceSettings(env);
   const local = await readLocal(url);
+  if (options.fund !== undefined && !local)
+    throw new Error(`${url} has no faucet: leave out --fund, and send USDC to the agent's wallet`);
   const owner = new OwnerSession(url, ownerKey(options, local, url));
   const allowlist = options.allow ?? (local ? await demoSellers(url) : []);
   await owner.signIn();
@@ -98,12 +100,25 @@ function ownerKey(
   local: LocalInfo | undefined,
   url: string,
 ): `0x${string}` {
-  const text = keyFile === undefined ? local?.demoOwnerPrivateKey : readFileSync(keyFile, "utf8");
+  const text = keyFile === undefined ? local?.demoOwnerPrivateKey : readKeyFile(keyFile);
   if (text === undefined)
     throw new Error(`${url} has no demo wallet: pass --key-file with the owner's private key`);
   const [, digits] = /^(?:0x)?([0-9a-fA-F]{64})$/.exec(text.trim()) ?? [];
   if (digits === undefined) throw new Error("--key-file must contain 64 hexadecimal digits");
   return `0x${digits}`;
+}
+
+function readKeyFile(path: string): string {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (cause) {
+    throw new Error(
+      `--key-file ${path} cannot be read (${(cause as NodeJS.ErrnoException).code})`,
+      {
+        cause,
+      },
+    );
+  }
 }
 
 /** The service lists its demo sellers shortly after it starts, so the list is polled. */

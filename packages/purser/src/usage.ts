@@ -119,10 +119,11 @@ const COMMANDS: Record<string, Command> = {
       "Signs in as an owner (a local service has a demo wallet), creates an agent, funds it if there is a faucet,\nand prints the key.",
     options: {
       "--key-file FILE": "the owner's private key",
-      "--name NAME": "of the agent",
-      "--daily-limit AMOUNT": "in USDC",
-      "--allow ADDRESS": "who it may pay; may be given several times",
-      "--fund AMOUNT": "from the faucet",
+      "--name NAME": "of the agent (My agent)",
+      "--daily-limit AMOUNT": "in USDC (10)",
+      "--allow ADDRESS":
+        "who it may pay; may be given several times (a local service: its own sellers)",
+      "--fund AMOUNT": "in USDC, from the faucet of a local service (100)",
       "--save": "store URL and key in your configuration",
     },
   },
@@ -175,6 +176,26 @@ export function usageOf(name: string | undefined): string {
   const width = Math.max(0, ...options.map(([option]) => option.length));
   const listed = options.map(([option, meaning]) => `  ${option.padEnd(width)}  ${meaning}`);
   return [linesOf(command), command.about, listed.join("\n")].filter(Boolean).join("\n\n");
+}
+
+/** What a command takes. Undefined for a command that does not exist. */
+export function argumentsOf(
+  name: string,
+): { options: ReadonlySet<string>; atMost: number } | undefined {
+  const command = COMMANDS[name];
+  if (!command) return undefined;
+  const options = Object.keys(command.options ?? {}).map((option) => option.slice(2).split(" ")[0]);
+  return {
+    options: new Set(options as string[]),
+    atMost: Math.max(...command.usage.map(placesOf)),
+  };
+}
+
+/** How many arguments without `--` a line of usage has, after the command: `<id>`, `open`, or any number of `[CLIENT]...`. */
+function placesOf(line: string): number {
+  if (/^\w+ \[[A-Z]+\]\.\.\./.test(line)) return Number.POSITIVE_INFINITY;
+  const [places = ""] = line.split(/ (?:--|\[)/);
+  return (places.match(/<[^>]+>|\S+/g)?.length ?? 1) - 1;
 }
 
 /** The pages of all commands, for the documentation. */

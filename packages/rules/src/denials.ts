@@ -249,7 +249,7 @@ export const DENIALS = {
   url_blocked: {
     status: 403,
     title: "URL not allowed",
-    help: "Only public http(s) addresses can be fetched. The operator can allow a private origin in `FETCH_PRIVATE_ORIGINS`.",
+    help: "Use a public http(s) URL, or ask the operator of this service to list its origin in `FETCH_PRIVATE_ORIGINS`.",
   },
   payee_denied: {
     status: 403,

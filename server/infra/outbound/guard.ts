@@ -19,7 +19,7 @@ interface Target {
 
 const MAX_URL_LENGTH = 4_096;
 /** Shown for every address that is refused, so that it reveals nothing about one. */
-const EXCEPTIONS = "The operator can allow a private origin in FETCH_PRIVATE_ORIGINS";
+const EXCEPTIONS = "The operator can allow a private origin in FETCH_PRIVATE_ORIGINS.";
 
 /**
  * Ports on which an HTTP request could be taken for another protocol: the list of the Fetch standard

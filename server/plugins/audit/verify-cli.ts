@@ -1,13 +1,5 @@
-/**
- * `npm run audit:verify`: recomputes every owner's hash chain and every signature in it, in the database of
- * DATABASE_URL. `npm run audit:verify -- purser-audit.jsonl`: the same for an export, which needs no database. The
- * operators' chain is included. `--operators` verifies only that one, `--owner <id or address>` only one owner's.
- * `--head <seq>:<hash>` is a head that was recorded earlier in a place that the operator cannot change: a chain that
- * was cut or rewritten since then does not contain it.
- */
-import { realpathSync } from "node:fs";
-import { pathToFileURL } from "node:url";
-import { parseArgs } from "node:util";
+/** `npm run audit:verify`: recomputes hash chains of the audit and every signature in them. */
+import { readArguments, runAsProgram } from "../../infra/command-line.ts";
 import { createPool } from "../../infra/db/pool.ts";
 import { createPrisma, type Db } from "../../infra/db/prisma.ts";
 import { ConfigError, loadConfig } from "../../config.ts";
@@ -15,6 +7,17 @@ import { namingOrders, ownersWithAudit, readChain, readHead as readOwnersHead } 
 import { readOperatorHead, readOperators } from "./operators.ts";
 import { readHead, report, verifyFile, type Print } from "./check-file.ts";
 import { verifyChain, verifyOperators, type ChainHead, type Verdict } from "./verify.ts";
+
+const USAGE = `npm run audit:verify -- [FILE] [--owner <id or address>] [--operators] [--head <seq>:<hash>]...
+
+Checks the chains of all owners and of the operators, in the database of DATABASE_URL.
+
+  FILE                  an export of the app instead; needs no database
+  --owner <id>          only this owner's chain, by id or address
+  --operators           only what operators did
+  --head <seq>:<hash>   an end of the chain that you noted elsewhere; a chain that was cut or rewritten lacks it
+
+The exit code is 1 if a chain is not valid.`;
 
 /** Reports each chain; returns false if one is not valid. */
 export async function verifyDatabase(
@@ -65,14 +68,16 @@ function readHeadArgument(text: string): ChainHead {
 }
 
 async function main(): Promise<boolean> {
-  const { values, positionals } = parseArgs({
-    allowPositionals: true,
-    options: {
+  const { values, positionals } = readArguments(
+    process.argv.slice(2),
+    USAGE,
+    {
       owner: { type: "string" },
       operators: { type: "boolean" },
       head: { type: "string", multiple: true },
     },
-  });
+    { atMost: 1 },
+  );
   const noted = (values.head ?? []).map(readHeadArgument);
   const say = (line: string): void => console.log(line);
   const [path] = positionals;
@@ -93,13 +98,10 @@ async function main(): Promise<boolean> {
   }
 }
 
-// Run only as a program, not when a test imports it. realpath, because a symlink in the path must not turn the program
-// into a no-op.
-if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href) {
-  try {
+await runAsProgram(
+  import.meta.url,
+  async () => {
     if (!(await main())) process.exitCode = 1;
-  } catch (error) {
-    console.error(error instanceof ConfigError ? error.message : error);
-    process.exitCode = 1;
-  }
-}
+  },
+  { ours: (error) => error instanceof ConfigError },
+);

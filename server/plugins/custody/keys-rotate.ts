@@ -1,16 +1,6 @@
-/**
- * `npm run keys:rotate`: puts every wallet's data key under MASTER_KEY_ACTIVE, while the service runs.
- *
- * 1. Add the new key to MASTER_KEYS everywhere (keep the old one) and restart the replicas.
- * 2. Point MASTER_KEY_ACTIVE at it, and run this with the same environment. Stop and repeat at will.
- * 3. When it reports that none are left under the old key, remove the old key from MASTER_KEYS.
- *
- * The same from the environment to a KMS and back. Where custody is a process of its own: with that process' environment,
- * and a DATABASE_URL that may write.
- */
-import { realpathSync } from "node:fs";
+/** `npm run keys:rotate`: puts every wallet's data key under MASTER_KEY_ACTIVE, while the service runs. */
 import { setTimeout as sleep } from "node:timers/promises";
-import { pathToFileURL } from "node:url";
+import { readArguments, runAsProgram } from "../../infra/command-line.ts";
 import { createPool, TIMEOUTS } from "../../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../../infra/db/prisma.ts";
 import { actAsOperator } from "../audit/operators.ts";
@@ -27,7 +17,19 @@ import {
   updateWrappings,
 } from "./store.ts";
 
+const USAGE = `npm run keys:rotate
+
+Puts every wallet's data key under MASTER_KEY_ACTIVE, while the service runs.
+
+1. Add the new key to MASTER_KEYS everywhere, keep the old one, and restart the replicas.
+2. Point MASTER_KEY_ACTIVE at it, and run this with the same environment. You may stop and repeat it.
+3. When it reports that no wallet needs another key, remove the old key from MASTER_KEYS.
+
+The same from the environment to a KMS and back. Where custody is a process of its own: with that process' environment,
+and a DATABASE_URL that may write.`;
+
 async function main(): Promise<void> {
+  readArguments(process.argv.slice(2), USAGE, {});
   const config = loadConfig(process.env, process.env["CUSTODY_SOCKET"] ? "custody" : "service");
   if (config.databaseUrl === undefined || config.masterKeys.length === 0)
     throw new ConfigError([
@@ -164,16 +166,13 @@ async function patiently<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-// Run only as a program, not when a test imports it. realpath, because a symlink in the path must not turn the program
-// into a no-op.
-if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href) {
-  try {
-    await main();
-  } catch (error) {
-    const isOurs = error instanceof ConfigError || error instanceof CustodyError;
-    if (isKeysUnavailable(error))
+await runAsProgram(
+  import.meta.url,
+  () =>
+    main().catch((error: unknown) => {
+      if (!isKeysUnavailable(error)) throw error;
       console.error(whyAway(error), "Run this command again to continue.");
-    else console.error(isOurs ? error.message : error);
-    process.exitCode = 1;
-  }
-}
+      process.exitCode = 1;
+    }),
+  { ours: (error) => error instanceof ConfigError || error instanceof CustodyError },
+);

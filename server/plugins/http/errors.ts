@@ -123,18 +123,35 @@ function inOneSentence(issues: readonly Issue[]): Issue[] {
     params: {},
     message: `must be ${values.length > 1 ? "one of " : ""}${values.map(String).join(", ")}`,
   }));
-  return [...issues.filter((issue) => !isPart(issue)), ...merged];
+  return [...withoutUnions(issues.filter((issue) => !isPart(issue))), ...merged];
 }
+
+/** Of a value that may also be null: what is wrong with it, and not that it is none of the possible types. */
+function withoutUnions(issues: readonly Issue[]): Issue[] {
+  const unions = new Set(
+    issues.filter(({ keyword }) => keyword === "anyOf").map(({ instancePath }) => instancePath),
+  );
+  const isExtra = ({ keyword, params }: Issue): boolean =>
+    keyword === "anyOf" || (keyword === "type" && params["type"] === "null");
+  const isOnly = ({ instancePath }: Issue): boolean =>
+    !issues.some((other) => other.instancePath === instancePath && !isExtra(other));
+  return issues.filter(
+    (issue) => !unions.has(issue.instancePath) || !isExtra(issue) || isOnly(issue),
+  );
+}
+
+const isTimeFormat = ({ keyword, params }: Issue): boolean =>
+  keyword === "format" && params["format"] === "date-time";
 
 function validationError(error: FastifyError): ApiError {
   const errors = inOneSentence(error.validation ?? []).map((issue) => {
     const params = issue.params as { missingProperty?: string; additionalProperty?: string };
     const field = params.missingProperty ?? params.additionalProperty;
     const path = `${error.validationContext ?? "body"}${issue.instancePath.replaceAll("/", ".")}${field === undefined ? "" : `.${field}`}`;
-    const message =
-      params.additionalProperty === undefined
-        ? (issue.message ?? "is not valid")
-        : "is not a known field";
+    const problem = isTimeFormat(issue)
+      ? "must be a time with its zone, such as 2026-12-31T18:00:00Z"
+      : (issue.message ?? "is not valid");
+    const message = params.additionalProperty === undefined ? problem : "is not a known field";
     return { path, message, isMissing: field !== undefined };
   });
   const codes = new Set(

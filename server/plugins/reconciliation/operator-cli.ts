@@ -1,22 +1,25 @@
-/**
- * `npm run operator -- <command>`: an operator's manual actions on a running service, each recorded in the operators' audit.
- *
- *   log [--last 20]                                                  this build, and who did what
- *   heal-difference --network <id> --kind <kind> [--key <key>] --why <text>
- *                                                                    closes a difference that was investigated
- *   read-again --network <id> --from-block <number> --why <text>    reconciliation reads the chain again from there
- *
- * `--dry-run` reports what would be done. OPERATOR in the environment names you, next to the system's user and host.
- */
-import { realpathSync } from "node:fs";
-import { pathToFileURL } from "node:url";
-import { parseArgs } from "node:util";
+/** `npm run operator`: an operator's manual actions on a running service, each recorded in the operators' audit. */
+import type { parseArgs } from "node:util";
 import { ConfigError, loadConfig, type Config } from "../../config.ts";
+import { readArguments, runAsProgram, UsageError } from "../../infra/command-line.ts";
 import { createPool } from "../../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../../infra/db/prisma.ts";
 import { BUILD, VERSION } from "../../infra/version.ts";
 import { lastOperatorActs, type OperatorEntry } from "../audit/operators.ts";
 import { closeDifferences, readAgain } from "./operator-actions.ts";
+
+const USAGE = `npm run operator -- log | heal-difference | read-again [--dry-run]
+
+  log [--last 20]
+      this build, and who did what
+  heal-difference --network <id> --kind <kind> [--key <key>] --why <text>
+      closes a difference that was investigated
+  read-again --network <id> --from-block <number> --why <text>
+      reconciliation reads the chain again from there
+
+  --dry-run   reports what would be done, and changes nothing
+
+Runs with the environment of a replica. OPERATOR in it names you, next to the system's user and host.`;
 
 const OPTIONS = {
   network: { type: "string" },
@@ -37,7 +40,7 @@ interface Work {
   say: Print;
 }
 
-const wrong = (problem: string): ConfigError => new ConfigError([problem]);
+const wrong = (problem: string): UsageError => new UsageError(problem);
 
 /** Thrown to roll back after a dry run. */
 class ReadOnly extends Error {}
@@ -109,10 +112,10 @@ export async function operate(
   environment: Record<string, string | undefined>,
   say: Print,
 ): Promise<void> {
-  const { values, positionals } = parseArgs({ args, allowPositionals: true, options: OPTIONS });
+  const { values, positionals } = readArguments(args, USAGE, OPTIONS, { atMost: 1 });
   const run = COMMANDS[positionals[0] ?? ""];
-  if (!run || positionals.length > 1)
-    throw wrong(`operator needs one command: ${Object.keys(COMMANDS).join(", ")}`);
+  if (!run)
+    throw wrong(`operator needs one command: ${Object.keys(COMMANDS).join(", ")}. See --help.`);
   const config = loadConfig(environment);
   if (config.databaseUrl === undefined) throw wrong("operator needs DATABASE_URL");
   const pool = createPool(config.databaseUrl, {
@@ -131,14 +134,8 @@ export async function operate(
   }
 }
 
-// Run only as a program, not when a test imports it. realpath, because a symlink in the path must not turn the program
-// into a no-op.
-if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href) {
-  try {
-    await operate(process.argv.slice(2), process.env, (line) => console.log(line));
-  } catch (error) {
-    const isOurs = error instanceof ConfigError || error instanceof TypeError;
-    console.error(isOurs ? error.message : error);
-    process.exitCode = 1;
-  }
-}
+await runAsProgram(
+  import.meta.url,
+  () => operate(process.argv.slice(2), process.env, (line) => console.log(line)),
+  { ours: (error) => error instanceof ConfigError },
+);

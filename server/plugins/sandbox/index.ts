@@ -99,6 +99,8 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     async () => {
       throw new ApiError("upstream_error", {
         detail: "This sandbox seller always fails after the payment.",
+        // The usual one says that nothing was paid.
+        extra: { retryable: false, suggestion: "Use another seller: this one never delivers." },
       });
     },
   );

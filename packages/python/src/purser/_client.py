@@ -278,7 +278,7 @@ class Purser:
         key: Optional[str] = None,
     ) -> Dict[str, Any]:
         deadline = time.monotonic() + self._timeout
-        headers = {"authorization": f"Bearer {self._api_key}"}
+        headers = {"authorization": f"Bearer {self._api_key}"} if self._api_key else {}
         if key is not None:
             headers["idempotency-key"] = key
         results = _AttemptResults()

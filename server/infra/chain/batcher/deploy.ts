@@ -1,20 +1,23 @@
-/**
- * `npm run batcher -- --network <id>`: deploys our batcher contract with the deterministic deployer, so that it has the
- * same address on every network. DEPLOYER_PRIVATE_KEY pays for it and has no rights in it; anybody can do it.
- * `--dry-run` reports the cost. All other settings come from the server's environment. A running service finds the
- * contract within a minute.
- */
-import { realpathSync } from "node:fs";
-import { pathToFileURL } from "node:url";
-import { parseArgs } from "node:util";
+/** `npm run batcher`: deploys our batcher contract with the deterministic deployer, at the same address on every network. */
 import { formatEther, type Hex } from "viem";
 import { privateKeyToAccount } from "viem/accounts";
 import { ConfigError, loadConfig } from "../../../config.ts";
 import { BATCHER_ADDRESS } from "../../../core/batcher.ts";
 import { CREATE2_DEPLOYER } from "../../../core/networks.ts";
+import { readArguments, runAsProgram } from "../../command-line.ts";
 import { readBatcher } from "./read.ts";
 import { createChainClient, type ChainClient } from "../index.ts";
 import artifact from "./Batcher.json" with { type: "json" };
+
+const USAGE = `npm run batcher -- --network <id> [--dry-run]
+
+Deploys our batcher contract, with which payments share a transaction. DEPLOYER_PRIVATE_KEY pays for it and has no rights
+in it; anybody can do it. A running service finds the contract within a minute.
+
+  --network <id>   such as eip155:8453; one of NETWORKS
+  --dry-run        reports the cost
+
+All other settings come from the environment of a replica.`;
 
 const wrong = (problem: string): ConfigError => new ConfigError([problem]);
 
@@ -33,9 +36,9 @@ export async function deployBatcher(
   environment: Record<string, string | undefined>,
   say: (line: string) => void,
 ): Promise<void> {
-  const { values } = parseArgs({
-    args,
-    options: { network: { type: "string" }, "dry-run": { type: "boolean" } },
+  const { values } = readArguments(args, USAGE, {
+    network: { type: "string" },
+    "dry-run": { type: "boolean" },
   });
   const config = loadConfig(environment);
   const network = config.networks.find(({ id }) => id === values.network);
@@ -102,14 +105,8 @@ async function deploy(
   say(`${network.id}: the batcher is at ${BATCHER_ADDRESS}.`);
 }
 
-// Run only as a program, not when a test imports it. realpath, because a symlink in the path must not turn the program
-// into a no-op.
-if (import.meta.url === pathToFileURL(realpathSync(process.argv[1] ?? ".")).href) {
-  try {
-    await deployBatcher(process.argv.slice(2), process.env, (line) => console.log(line));
-  } catch (error) {
-    const isOurs = error instanceof ConfigError || error instanceof TypeError;
-    console.error(isOurs ? error.message : error);
-    process.exitCode = 1;
-  }
-}
+await runAsProgram(
+  import.meta.url,
+  () => deployBatcher(process.argv.slice(2), process.env, (line) => console.log(line)),
+  { ours: (error) => error instanceof ConfigError },
+);

@@ -2,6 +2,7 @@ import { EmptyState, Group, NativeSelect, SegmentedControl } from "@mantine/core
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { type ReactNode, useMemo } from "react";
 import { List } from "../../components/List.tsx";
+import { plural } from "../../lib/plural.ts";
 import { useParameter } from "../../lib/use-parameter.ts";
 import { AgentRow } from "./AgentRow.tsx";
 import { AgentSearch, useDebouncedSearch } from "./AgentSearch.tsx";
@@ -34,7 +35,8 @@ export function AgentList(): ReactNode {
         )}
       </Group>
       <p className="sr-only" role="status">
-        {agents && `${agents.length} agents shown${hasNextPage ? ", and there are more" : ""}`}
+        {agents &&
+          `${plural(agents.length, "agent")} shown${hasNextPage ? ", and there are more" : ""}`}
       </p>
       <List
         isFramed

@@ -9,7 +9,7 @@ import { keys } from "../../lib/query-keys.ts";
 import { formatDateTime } from "../../lib/time.ts";
 import type { Agent, AuditEntry } from "../../lib/wire.ts";
 import styles from "./Audit.module.css";
-import { actionName, fieldName, describeValue } from "./words.ts";
+import { actionName, describeField, fieldName } from "./words.ts";
 
 export function Audit({ agent }: { agent: Agent }): ReactNode {
   const query = useInfiniteQuery(
@@ -58,10 +58,10 @@ function Entry({ entry }: { entry: AuditEntry }): ReactNode {
             <dt>{fieldName(field)}</dt>
             <dd>
               {entry.before !== null && field in entry.before && (
-                <del>{describeValue(entry.before[field])}</del>
+                <del>{describeField(field, entry.before[field])}</del>
               )}{" "}
               {entry.after !== null && field in entry.after && (
-                <ins>{describeValue(entry.after[field])}</ins>
+                <ins>{describeField(field, entry.after[field])}</ins>
               )}
             </dd>
           </div>

@@ -1,5 +1,7 @@
 /** Descriptions of audit entries for display. */
+import { AGENT_FIELDS } from "../../../../packages/rules/src/fields.ts";
 import { shortAddress } from "../../lib/address.ts";
+import { SHOW } from "../../lib/orders/terms.ts";
 import { formatDateTime } from "../../lib/time.ts";
 
 const isRecord = (value: unknown): value is Record<string, unknown> =>
@@ -14,7 +16,16 @@ export const fieldName = (field: string): string => {
 /** `agent.created` -> "Agent created". */
 export const actionName = (action: string): string => fieldName(action.replaceAll(/[._]/g, " "));
 
-export function describeValue(value: unknown): string {
+/** A rule's setting has its unit, as everywhere else: "2.00 USDC", "1 day". */
+export function describeField(name: string, value: unknown): string {
+  const kind = AGENT_FIELDS.find((field) => field.name === name)?.kind;
+  if (!kind || (value !== null && typeof value !== "string" && typeof value !== "number"))
+    return describeValue(value);
+  const read = kind.readWire(value);
+  return read.ok ? kind.text(read.value, SHOW) : describeValue(value);
+}
+
+function describeValue(value: unknown): string {
   if (value === undefined || value === null || value === "") return "none";
   if (Array.isArray(value))
     return value.length === 0 ? "nobody" : value.map(describeValue).join(", ");
