@@ -260,7 +260,7 @@ const OWNER_STATES = new Set([OWNER_STOPPED]);
 export const isOwnerStop = (error: unknown): boolean => isRaised(error, OWNER_STATES);
 
 /** `purser_assert_not_moved`: the owner moves, or has moved, to another cell. */
-const OWNER_MOVED = "PU007";
+export const OWNER_MOVED = "PU007";
 const MOVED_STATES = new Set([OWNER_MOVED]);
 const NEW_PLACE = /the owner is in the cell (\S+) at ([^\s`"]+)/;
 

@@ -142,18 +142,19 @@ const paying: FastifyPluginAsyncTypebox<Options> = async (app, { payments, owed 
           `must be one of ${networks.map(({ id }) => id).join(", ")}`,
         );
       const { address: account } = parsed;
+      const key = { chainId: network.chainId, account };
+      const before = await owed(key);
       const charge = await payments.pay({ account, network, amount: query.amount, headers });
       reply.headers(charge.headers);
       if (charge.kind !== "settled")
         return reply.code(402).send(("body" in charge ? charge.body : {}) as never);
-      // The payer's cell settled it.
-      if (app.cells) await app.readNewsOfCells();
       return {
         account: getAddress(account),
         network: network.id,
         paid: formatAtomic(BigInt(charge.receipt.amount)),
         txHash: charge.receipt.transaction,
-        ...presentOwed(await owed({ chainId: network.chainId, account })),
+        // Another cell may have settled it, which is known here in some seconds.
+        ...presentOwed(app.cells ? before - BigInt(charge.receipt.amount) : await owed(key)),
       };
     },
   );
