@@ -3,14 +3,17 @@ export class StartError extends Error {
   override readonly name = "StartError";
 }
 
+const PART_IS_FILE = "it or a part of its path is a file";
+
 const FILE_PROBLEMS: Record<string, string> = {
   EACCES: "this user may not write there",
   EPERM: "this user may not write there",
   EROFS: "it is on a read-only disk",
   ENOSPC: "the disk is full",
   EDQUOT: "the disk quota is used up",
-  ENOTDIR: "part of the path is a file",
-  EEXIST: "a file exists at this path",
+  // Which of the two it is depends on the version of Node.
+  ENOTDIR: PART_IS_FILE,
+  EEXIST: PART_IS_FILE,
   ENOENT: "it cannot be created there",
 };
 

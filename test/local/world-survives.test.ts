@@ -416,11 +416,11 @@ t.test("an unusable folder is reported in one line, and no process is left", asy
   writeFileSync(join(parent, "file"), "");
   await t.rejects(start(t, join(parent, "file")), {
     name: "StartError",
-    message: /cannot be used: a file exists at this path\.$/,
+    message: /cannot be used: it or a part of its path is a file\.$/,
   });
   await t.rejects(start(t, join(parent, "file", "below")), {
     name: "StartError",
-    message: /cannot be used: part of the path is a file\.$/,
+    message: /cannot be used: it or a part of its path is a file\.$/,
   });
   await t.rejects(start(t, "/proc/purser-data"), {
     name: "StartError",
