@@ -327,9 +327,13 @@ t.test("over HTTP/2 the authority is text from the caller too", async (t) => {
     });
   const { host } = new URL(origin);
   const named = (authority: string): [string, string][] => [[":authority", authority]];
-  // HTTP/2 itself refuses a slash or a question mark in the authority.
+  // HTTP/2 itself refuses a slash or a question mark in the authority; since Node 24 also an `@`.
   for (const authority of [`dear@${host}`, "shop%2fdear"]) {
-    const refused = await send({ target: "/cheap", headers: named(authority) });
+    const refused = await send({ target: "/cheap", headers: named(authority) }).catch(
+      (error: Error & { code?: string }) => error.code,
+    );
+    if (refused === "ERR_HTTP2_STREAM_ERROR") continue;
+    if (typeof refused !== "object") throw new Error(`${authority}: ${refused}`);
     t.equal(refused.status, 400, authority);
     t.match(JSON.parse(refused.body), { code: "invalid_host" });
   }

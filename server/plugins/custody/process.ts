@@ -74,7 +74,9 @@ function serveCalls(app: FastifyInstance, vault: KeyVault): void {
     const { name } = request.params;
     const { body } = request;
     assertCall(name, body);
-    // After a pause of this process the end of a connection is read only after its request.
+    // After a pause of this process the end of a connection is read only after its request: in the same turn, or, since
+    // Node 24, in the next one.
+    await nextTurn();
     await nextTurn();
     if (request.raw.socket.destroyed) throw new CustodyError("the caller has gone");
     const given = name === "signIn" ? signInArgs(body) : (body as unknown[]);
