@@ -1,7 +1,6 @@
 // A merchant whose account is in the first cell is notified of what the others settled, and owes one sum of fees.
 import type { Test } from "tap";
 import { deleteOldRows } from "../../server/infra/retention.ts";
-import type { TestApp } from "../helpers/app.ts";
 import { signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { FEE_ADDRESS, pay, payFeesUrl, refund, send } from "../merchants/world.ts";
