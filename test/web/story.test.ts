@@ -319,8 +319,11 @@ t.test("the whole story", async (t) => {
       const saved = page.waitForResponse(
         (response) => response.request().method() === "PATCH" && response.ok(),
       );
-      await page.getByRole("button", { name: "Save changes", exact: true }).press("Enter");
+      const button = page.getByRole("button", { name: "Save changes", exact: true });
+      await button.press("Enter");
       await saved;
+      // A page that is left before would keep what was typed.
+      await button.waitFor({ state: "hidden" });
     };
     await page.getByRole("link", { name: "Rules" }).click();
     await page.getByRole("button", { name: "Limits of Weather API" }).click();
