@@ -39,7 +39,7 @@ export async function newsCases(t: Test, { worlds, payerOf, whileDown }: CellsWo
     arrives(async () => (await settlements()).length >= count);
 
   const paid: string[] = [];
-  await t.test("each settlement is notified once, whoever reads how often", async (t) => {
+  await t.test("each settlement is notified once, however often the news are read", async (t) => {
     paid.push(await payFrom("c1"), await payFrom("c2"), await payFrom("c3"));
     await Promise.all([areSettlements(3), areSettlements(3), areSettlements(3)]);
     await readAll();
@@ -204,7 +204,7 @@ export async function newsCases(t: Test, { worlds, payerOf, whileDown }: CellsWo
       t.match(csv.headers["content-disposition"], "fees-without-c2.csv");
     });
 
-    // It is paid in the cell of whoever pays, wherever that is posted.
+    // It is paid in the payer's cell, wherever that is posted.
     const offer = await three.app.inject({ method: "POST", url: payFeesUrl(account) });
     t.equal(offer.statusCode, 402);
     const terms = Buffer.from(String(offer.headers["payment-required"]), "base64").toString();

@@ -17,8 +17,8 @@ import { until } from "../helpers/until.ts";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 const MEGABYTE = 1024 * 1024;
-/** About 90 MB of its own at rest; 125 MB if glibc keeps the memory that was freed after the start; 150 MB with Node 24. */
-const MOST_AT_REST = Number.parseInt(process.versions.node, 10) < 24 ? 125 : 175;
+/** About 90 MB of its own at rest; 125 MB if glibc keeps the memory that was freed after the start. */
+const MOST_AT_REST = 125;
 /**
  * Half of the limit in ops/compose.replicas.yaml. The usage is 135 to 220 MB, depending on V8's garbage
  * collection.

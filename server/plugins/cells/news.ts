@@ -20,7 +20,7 @@ import {
 
 declare module "fastify" {
   interface FastifyInstance {
-    /** Reads what is new in the other cells, whoever read last. Returns those that do not answer. */
+    /** Reads what is new in the other cells, also just after another replica did. Returns those that do not answer. */
     readNewsOfCells(): Promise<string[]>;
   }
 }
