@@ -4,6 +4,7 @@ import t from "tap";
 import {
   cancelableBy,
   INTERMEDIARY,
+  arrivalMs,
   LostResponses,
   type Intermediary,
 } from "../../server/plugins/payments/lost-responses.ts";
@@ -78,6 +79,27 @@ function between() {
   };
   return { client, mcp };
 }
+
+t.test(
+  "when a call came is right although the process pauses while it reads the clock",
+  async (t) => {
+    const cameAtMs = 1_000;
+    const at = (pausesMs: number[]) => {
+      let ms = cameAtMs + 40;
+      const reply = {
+        get elapsedTime() {
+          ms += pausesMs.shift() ?? 0;
+          return ms - cameAtMs;
+        },
+      };
+      return arrivalMs(reply, () => ms);
+    };
+    t.equal(at([]), cameAtMs);
+    t.equal(at([5]), cameAtMs, "a pause");
+    t.equal(at([5, 7]), cameAtMs, "two pauses");
+    t.equal(at([5, 7, 9]), cameAtMs - 9, "after three it may seem earlier, which never pays twice");
+  },
+);
 
 t.test("a call that may pay gets a key of its own, by its time on the connection", async (t) => {
   const { connection, refOf, refFor } = scene();

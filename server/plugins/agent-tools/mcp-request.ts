@@ -8,7 +8,7 @@ import { isRecord } from "../../core/foreign-text.ts";
 import { ApiError } from "../../errors.ts";
 import { whenSent } from "../http/index.ts";
 import type { IdempotencyRef } from "../guardrails/types.ts";
-import type { Intermediary } from "../payments/lost-responses.ts";
+import { arrivalMs, type Intermediary } from "../payments/lost-responses.ts";
 
 /** A name that the client only repeats: two clients of one agent both number their requests from 0. */
 export const SESSION = "mcp-session-id";
@@ -25,7 +25,7 @@ export class McpRequest {
   readonly #made: Intermediary[] = [];
 
   constructor({ headers, protocol, host, url }: FastifyRequest, reply: FastifyReply) {
-    this.#cameAtMs = performance.now() - reply.elapsedTime;
+    this.#cameAtMs = arrivalMs(reply, () => performance.now());
     this.#reply = reply;
     const gone = new AbortController();
     this.#gone = gone.signal;

@@ -57,6 +57,21 @@ const TOLERANCE_MS = 20;
 /** How long deliveries of this process are compared by its own clock. */
 const REMEMBERED_MS = 60_000;
 const GROUPS = { maxBatch: 64, maxInFlight: 2 };
+const CLOCK_READINGS = 3;
+/** Two readings this close were taken without a pause. */
+const NO_PAUSE_MS = 0.1;
+
+/**
+ * When the request came. It takes two readings of the clock. If the process was paused between them, they are
+ * read again: otherwise the request would seem to have come before the response to the call before it.
+ */
+export function arrivalMs(reply: Pick<FastifyReply, "elapsedTime">, nowMs: () => number): number {
+  for (let left = CLOCK_READINGS; ; left -= 1) {
+    const startedMs = nowMs();
+    const { elapsedTime } = reply;
+    if (nowMs() - startedMs < NO_PAUSE_MS || left === 1) return startedMs - elapsedTime;
+  }
+}
 
 export class LostResponses {
   readonly #pool: Sql;
@@ -103,7 +118,7 @@ export class LostResponses {
     const approval = requestApproval && (await this.#approvals.keyFor(subjectId, bodyHash));
     const key = approval ? approval.key : generatedKey();
     const ref: IdempotencyRef = { subjectId, route, bodyHash, key, ...cancelableBy(between) };
-    const cameAtMs = between?.cameAtMs ?? this.#nowMs() - reply.elapsedTime;
+    const cameAtMs = between?.cameAtMs ?? arrivalMs(reply, this.#nowMs);
     const joins = { cameAtMs, isGone: between?.isGone ?? (() => reply.raw.destroyed) };
     if (approval && approval.isKnown) {
       // Unless the call was paid without the approval before, and that response was not delivered.
