@@ -121,11 +121,34 @@ t.test("an announced resource is catalogued, probed and then listed", async (t) 
   });
 });
 
+/** The service's own rounds would take what a test is about to probe, and could end after it has looked. */
+async function postponeRounds({ app }: TestApp): Promise<void> {
+  const rounds = ["listings-probe", "discover-listings"];
+  const count = async (which: string): Promise<number> => {
+    const { rowCount } = await app.pool.query(
+      `SELECT FROM graphile_worker.jobs WHERE task_identifier = ANY ($1) AND ${which}`,
+      [rounds],
+    );
+    return rowCount ?? 0;
+  };
+  await until(async () => (await count("key LIKE 'cron:%'")) === rounds.length, 30_000);
+  await app.pool.query(
+    `SELECT graphile_worker.add_job(name, run_at := now() + interval '1 day', job_key := 'cron:' || name)
+       FROM unnest($1::text[]) name`,
+    [rounds],
+  );
+  await until(
+    async () => (await count("(locked_at IS NOT NULL OR run_at <= now())")) === 0,
+    30_000,
+  );
+}
+
 /** A service, and a function that settles payments with any announcement in them. */
 async function announcing(t: Test, ...shops: Seller[]) {
   // Even payments below the minimum must not affect a listing, so they are allowed here.
   const { env, ...rest } = reaching(...shops);
   const service = await testApp(t, { ...rest, env: { ...env, MIN_PAYMENT: "0" }, listen: true });
+  await postponeRounds(service);
   const { app, chain, baseUrl } = service;
   const payer = testAccount(3);
   await chain.mint(payer.address, 10_000_000n);
