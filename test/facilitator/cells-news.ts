@@ -12,7 +12,10 @@ interface Notified {
   data: Record<string, unknown>;
 }
 
-export async function newsCases(t: Test, { worlds, payerOf, whileDown }: CellsWorld) {
+export async function newsCases(
+  t: Test,
+  { worlds, payerOf, whileDown, whileDripping }: CellsWorld,
+) {
   const [one, two, three] = worlds;
   const { chain } = one;
   const merchant = await signIn(one, await payerOf("c1"));
@@ -90,6 +93,44 @@ export async function newsCases(t: Test, { worlds, payerOf, whileDown }: CellsWo
     });
     await areSettlements(before + 2);
     t.equal((await settlements()).at(-1), paid.at(-2));
+  });
+
+  await t.test("a cell that answers byte by byte delays only its own", async (t) => {
+    const before = (await settlements()).length;
+    await whileDripping(async () => {
+      paid.push(await payFrom("c3"));
+      // Nobody asks: the round of the service reads by itself.
+      await until(async () => (await settlements()).length > before);
+      t.same((await settlements()).slice(before), [paid.at(-1)], "the third cell's is here");
+    });
+  });
+
+  await t.test("the oldest notification that was not read says how old the news are", async (t) => {
+    const { pool } = two.database;
+    const ageInFirst = async (): Promise<number> => {
+      const { rows } = await one.database.pool.query<{ seconds: number }>(
+        "SELECT extract(epoch FROM clock_timestamp() - read_at)::float8 AS seconds FROM cell_news WHERE cell = 'c2'",
+      );
+      return rows[0]?.seconds ?? Number.NaN;
+    };
+    const open = await pool.connect();
+    try {
+      // A transaction holds back what is younger, for an hour.
+      await open.query("BEGIN");
+      await open.query("SELECT pg_current_xact_id()");
+      paid.push(await payFrom("c2"));
+      await pool.query("UPDATE cell_notices SET created_at = now() - interval '1 hour'");
+      await until(async () => {
+        await readAll();
+        return (await ageInFirst()) > 3_000;
+      });
+    } finally {
+      await open.query("COMMIT");
+      open.release();
+    }
+    await arrives(async () => (await settlements()).includes(paid.at(-1)));
+    await readAll();
+    t.ok((await ageInFirst()) < 600, "and they are new again");
   });
 
   await t.test("the outcome of a refund in another cell is notified", async (t) => {
