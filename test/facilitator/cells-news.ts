@@ -1,12 +1,19 @@
 // A merchant whose account is in the first cell is notified of what the others settled, and owes one sum of fees.
+import type { RequestListener } from "node:http";
+import { text } from "node:stream/consumers";
 import type { Test } from "tap";
 import { deleteOldRows } from "../../server/infra/retention.ts";
+import { FORWARD_HEADER } from "../../server/plugins/cells/index.ts";
 import { signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { FEE_ADDRESS, pay, payFeesUrl, refund, send } from "../merchants/world.ts";
 import { post, signedPayment } from "./payments.ts";
 import type { CellsWorld } from "./cells-world.ts";
 
+interface Asked {
+  feesAfter?: string | null;
+  noticesAfter?: string | null;
+}
 interface Notified {
   type: string;
   data: Record<string, unknown>;
@@ -14,7 +21,7 @@ interface Notified {
 
 export async function newsCases(
   t: Test,
-  { worlds, payerOf, whileDown, whileDripping }: CellsWorld,
+  { worlds, payerOf, whileDown, whileAnswering }: CellsWorld,
 ) {
   const [one, two, three] = worlds;
   const { chain } = one;
@@ -95,15 +102,38 @@ export async function newsCases(
     t.equal((await settlements()).at(-1), paid.at(-2));
   });
 
-  await t.test("a cell that answers byte by byte delays only its own", async (t) => {
-    const before = (await settlements()).length;
-    await whileDripping(async () => {
-      paid.push(await payFrom("c3"));
-      // Nobody asks: the round of the service reads by itself.
-      await until(async () => (await settlements()).length > before);
-      t.same((await settlements()).slice(before), [paid.at(-1)], "the third cell's is here");
+  const answers: Record<string, RequestListener> = {
+    "one byte after the other": (_request, response) => {
+      response.writeHead(200, { "content-type": "application/json" });
+      const timer = setInterval(() => response.write(" "), 50);
+      response.on("close", () => clearInterval(timer));
+    },
+    "that there is always more": (request, response) => {
+      void text(request).then((body) => {
+        const { feesAfter = null, noticesAfter = null } = JSON.parse(body) as Asked;
+        const news = { fees: [], notices: [], feesAfter, noticesAfter, isMore: true };
+        response.writeHead(200, { "content-type": "application/json" });
+        const more = JSON.stringify({ ...news, behindSeconds: 0 });
+        setTimeout(() => response.end(more), 20);
+      });
+    },
+  };
+  for (const [what, answer] of Object.entries(answers))
+    await t.test(`a cell that answers ${what} delays only its own`, async (t) => {
+      const before = (await settlements()).length;
+      let isAsked = false;
+      const listener: RequestListener = (request, response) => {
+        isAsked ||= String(request.headers[FORWARD_HEADER]).startsWith("v1 c1 ");
+        answer(request, response);
+      };
+      await whileAnswering(listener, async () => {
+        await until(() => isAsked);
+        paid.push(await payFrom("c3"));
+        // Nobody asks: the round of the service reads by itself.
+        await until(async () => (await settlements()).length > before);
+        t.same((await settlements()).slice(before), [paid.at(-1)], "the third cell's is here");
+      });
     });
-  });
 
   await t.test("the oldest notification that was not read says how old the news are", async (t) => {
     const { pool } = two.database;

@@ -1,6 +1,6 @@
 // Three cells of one service on one chain, each with its own database.
 import { once } from "node:events";
-import { createServer } from "node:http";
+import { createServer, type RequestListener } from "node:http";
 import type { AddressInfo } from "node:net";
 import type { Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
@@ -19,8 +19,8 @@ export interface CellsWorld {
   payerOf: (id: string) => Promise<PrivateKeyAccount>;
   /** While it runs, this one of the cells (the second one) cannot be reached. */
   whileDown: (act: () => Promise<void>, place?: number) => Promise<void>;
-  /** The same, and it sends one byte after the other. */
-  whileDripping: (act: () => Promise<void>) => Promise<void>;
+  /** The same, and something else answers in its place. */
+  whileAnswering: (answer: RequestListener, act: () => Promise<void>) => Promise<void>;
 }
 
 export async function cellsWorld(t: Test): Promise<CellsWorld> {
@@ -69,12 +69,8 @@ export async function cellsWorld(t: Test): Promise<CellsWorld> {
   };
   const whileDown: CellsWorld["whileDown"] = (act, place = 1) =>
     whileAt(act, place, "http://127.0.0.1:9");
-  const whileDripping: CellsWorld["whileDripping"] = async (act) => {
-    const server = createServer((_request, response) => {
-      response.writeHead(200, { "content-type": "application/json" });
-      const timer = setInterval(() => response.write(" "), 50);
-      response.on("close", () => clearInterval(timer));
-    }).listen(0, "127.0.0.1");
+  const whileAnswering: CellsWorld["whileAnswering"] = async (answer, act) => {
+    const server = createServer(answer).listen(0, "127.0.0.1");
     await once(server, "listening");
     try {
       await whileAt(act, 1, `http://127.0.0.1:${(server.address() as AddressInfo).port}`);
@@ -83,5 +79,5 @@ export async function cellsWorld(t: Test): Promise<CellsWorld> {
       server.close();
     }
   };
-  return { worlds, cells, payerOf, whileDown, whileDripping };
+  return { worlds, cells, payerOf, whileDown, whileAnswering };
 }
