@@ -4,7 +4,9 @@ CREATE FUNCTION purser_cell_news(p_cell TEXT, p_fees_after TEXT, p_notices_after
 RETURNS BOOLEAN LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE cell_news c
-     SET fees_after = p_news->>'feesAfter', notices_after = p_news->>'noticesAfter', read_at = clock_timestamp()
+     SET fees_after = p_news->>'feesAfter', notices_after = p_news->>'noticesAfter',
+         -- A cell of the release before does not say how far behind this is.
+         read_at = clock_timestamp() - make_interval(secs => COALESCE((p_news->>'behindSeconds')::float8, 0))
    WHERE c.cell = p_cell AND c.fees_after IS NOT DISTINCT FROM p_fees_after
      AND c.notices_after IS NOT DISTINCT FROM p_notices_after;
   IF NOT FOUND THEN

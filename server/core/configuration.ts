@@ -57,7 +57,7 @@ const SERVICE = {
       usually: "the host of `PUBLIC_URL`",
       meaning:
         "The domain that owners' passkeys belong to. See [when the address of the service changes](../how-to/use-a-passkey.md).",
-      who: "an operator whose `PUBLIC_URL` moves to another domain, so that passkeys made before keep working.",
+      who: "an operator whose `PUBLIC_URL` moves to another domain, so that passkeys made before keep working; one with several cells, so that they work in all of them.",
     },
   ),
   DATA_DIR: setting(asWritten, {

@@ -57,6 +57,14 @@ export function passkeyThatSigned(
   return { key: { x, y }, count: Buffer.from(authenticatorData).readUInt32BE(COUNT_AT) };
 }
 
+/** The key, if the device that signed says that it belongs to this domain. That it signed is not checked. */
+export function keyAtDomain(signature: string, domain: string): PublicKey | undefined {
+  const read = readPasskeySignature(signature);
+  const isThere =
+    read && sha256(domain).equals(Buffer.from(read.authenticatorData.subarray(0, FLAGS_AT)));
+  return isThere ? { x: read.x, y: read.y } : undefined;
+}
+
 /** What the browser said: an assertion of this challenge, by a page of ours that no other page frames. */
 function saysRight(clientData: Uint8Array, hash: Hex, places: PasskeyPlaces | undefined): boolean {
   let said: unknown;

@@ -7,6 +7,7 @@ import { closeCells, openCells, type Move } from "./cells.ts";
 import { count } from "./copy.ts";
 import { cancel, copy, end, findMove, mark, stateInNewCell, waitUntilQuiet } from "./move.ts";
 import type { BegunMove } from "./move.ts";
+import type { Moving } from "./moving.ts";
 import * as owners from "./owners.ts";
 import { MOVED } from "./tables.ts";
 
@@ -133,7 +134,7 @@ async function begin({ move, values, say }: Call, { id }: owners.OwnerRow): Prom
   return begun;
 }
 
-async function copyWhenQuiet(call: Call, moving: owners.Moving, begun: BegunMove): Promise<void> {
+async function copyWhenQuiet(call: Call, moving: Moving, begun: BegunMove): Promise<void> {
   const { move, values, say } = call;
   const waitMs = Number(values.wait ?? "900") * 1_000;
   if (!(waitMs >= 0)) throw new NotMoved("--wait must be a number of seconds");
@@ -159,7 +160,7 @@ async function giveUp({ move, say }: Call, begun: BegunMove | undefined): Promis
   say("The move was given up: this cell accepts everything of the account again.");
 }
 
-async function printProxyMap({ move, say }: Call, moving: owners.Moving): Promise<void> {
+async function printProxyMap({ move, say }: Call, moving: Moving): Promise<void> {
   const keys = await owners.keyPrefixes(move.from.pool, moving);
   const lines = keys.filter(({ isShared }) => !isShared);
   if (lines.length > 0)

@@ -9,7 +9,8 @@ import { handOver, type WalletName } from "../plugins/custody/envelope.ts";
 import { createSecretBox } from "../plugins/custody/secret-box.ts";
 import { purposeOf } from "../plugins/notifications/webhooks.ts";
 import type { Move } from "./cells.ts";
-import { openWork, withIds, type Moving } from "./owners.ts";
+import { withIds, type Moving } from "./moving.ts";
+import { openWork } from "./owners.ts";
 import { MOVED, type MovedTable } from "./tables.ts";
 
 export interface Counted {

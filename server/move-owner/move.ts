@@ -13,7 +13,8 @@ import { inTransaction, type Sql } from "../infra/db/pool.ts";
 import { actAsOperatorIn } from "../plugins/audit/operators.ts";
 import type { Move } from "./cells.ts";
 import { copyOwners, NotQuiet } from "./copy.ts";
-import { openWork, withIds, type Moving } from "./owners.ts";
+import { withIds, type Moving } from "./moving.ts";
+import { openWork } from "./owners.ts";
 import { ENDED, MOVED } from "./tables.ts";
 
 type Print = (line: string) => void;

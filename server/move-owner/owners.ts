@@ -1,26 +1,10 @@
 /** Which owners move together, what prevents a move for good, and what a move has to wait for. */
-import { escapeLiteral } from "pg";
 import type { Sql } from "../infra/db/pool.ts";
-import { PASSKEYS_CHAIN } from "../core/passkeys.ts";
 import { createSecretBox } from "../plugins/custody/secret-box.ts";
 import { nameOf } from "../plugins/custody/shared-secret.ts";
 import type { Move, Side } from "./cells.ts";
-
-export interface Moving {
-  owners: string[];
-  agents: string[];
-  wallets: string[];
-}
-
-const arrayOf = (ids: readonly string[]): string =>
-  `ARRAY[${ids.map((id) => escapeLiteral(id)).join(", ")}]::text[]`;
-
-/** Fills in the ids that move. Cursors and one condition for many tables cannot have parameters. */
-export const withIds = (text: string, { owners, agents, wallets }: Moving): string =>
-  text
-    .replaceAll("$owners", () => arrayOf(owners))
-    .replaceAll("$agents", () => arrayOf(agents))
-    .replaceAll("$wallets", () => arrayOf(wallets));
+import { withIds, type Moving } from "./moving.ts";
+import { reasonsOfPasskeys, SIGNED_BY_PASSKEYS } from "./passkeys.ts";
 
 export interface OwnerRow {
   id: string;
@@ -96,14 +80,9 @@ export async function reasonsAgainst(move: Move, moving: Moving): Promise<string
   const add = (found: number, reason: string): void => {
     if (found > 0) reasons.push(reason);
   };
-  add(
-    await count(
-      from,
-      `SELECT count(*) FROM owners o WHERE o.id = ANY ($owners)
-          AND (o.chain_id = ${PASSKEYS_CHAIN} OR EXISTS (SELECT FROM passkeys p WHERE p.owner_id = o.id))`,
-    ),
-    "an account with passkeys is among them: what passkeys signed names this cell's pages, and the new cell would not accept it",
-  );
+  reasons.push(...(await reasonsOfPasskeys(move, moving)));
+  for (const { what, sql, hint } of SIGNED_BY_PASSKEYS)
+    add(await count(from, sql), `there are ${what}: ${hint}`);
   add(
     await count(
       from,
@@ -216,6 +195,8 @@ const OPEN: readonly (readonly [what: string, sql: string])[] = [
     "fetches that are running",
     `SELECT count(*) FROM fetches f WHERE f.agent_id = ANY ($agents) AND f.outcome = 'running' AND f.created_at > ${RECENT}`,
   ],
+  // Those that came after the look at what prevents a move.
+  ...SIGNED_BY_PASSKEYS.map(({ what, sql }) => [what, sql] as const),
 ];
 
 /** What is not ended yet, each as "3 payments ...". */

@@ -27,6 +27,8 @@ export const MOVED: readonly MovedTable[] = [
     rows: "t.id = ANY ($owners)",
     changed: ["moved_to", "moved_url", "moved_at", "arrived_at"],
   },
+  // An offered one is in no signed list, and is made again in the new cell.
+  { table: "passkeys", rows: `${OWNER} AND t.status <> 'offered'` },
   { table: "team_members", rows: TEAM },
   // Prepared ones end in minutes and contain a wallet that does not exist yet.
   {
@@ -99,7 +101,6 @@ export const ENDED: readonly (MovedTable & { why: string })[] = [
 
 /** Nothing of these is copied, and nothing is deleted in the old cell. */
 export const STAYING: Readonly<Record<string, string>> = {
-  passkeys: "accounts with passkeys do not move: what they signed names the old cell's pages",
   auth_nonces: "of nobody, for minutes",
   oauth_clients: "of all owners; a program registers again",
   oauth_tokens: "end with their connections",

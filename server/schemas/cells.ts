@@ -32,5 +32,8 @@ export const News = Type.Object({
   ),
   noticesAfter: Place,
   isMore: Type.Boolean(),
+  behindSeconds: Type.Number({
+    description: "How old the oldest notice is that is not in this answer; 0 without one",
+  }),
 });
 export type News = Static<typeof News>;

@@ -1,18 +1,28 @@
 // A merchant whose account is in the first cell is notified of what the others settled, and owes one sum of fees.
+import type { RequestListener } from "node:http";
+import { text } from "node:stream/consumers";
 import type { Test } from "tap";
 import { deleteOldRows } from "../../server/infra/retention.ts";
+import { FORWARD_HEADER } from "../../server/plugins/cells/index.ts";
 import { signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { FEE_ADDRESS, pay, payFeesUrl, refund, send } from "../merchants/world.ts";
 import { post, signedPayment } from "./payments.ts";
 import type { CellsWorld } from "./cells-world.ts";
 
+interface Asked {
+  feesAfter?: string | null;
+  noticesAfter?: string | null;
+}
 interface Notified {
   type: string;
   data: Record<string, unknown>;
 }
 
-export async function newsCases(t: Test, { worlds, payerOf, whileDown }: CellsWorld) {
+export async function newsCases(
+  t: Test,
+  { worlds, payerOf, whileDown, whileAnswering }: CellsWorld,
+) {
   const [one, two, three] = worlds;
   const { chain } = one;
   const merchant = await signIn(one, await payerOf("c1"));
@@ -90,6 +100,67 @@ export async function newsCases(t: Test, { worlds, payerOf, whileDown }: CellsWo
     });
     await areSettlements(before + 2);
     t.equal((await settlements()).at(-1), paid.at(-2));
+  });
+
+  const answers: Record<string, RequestListener> = {
+    "one byte after the other": (_request, response) => {
+      response.writeHead(200, { "content-type": "application/json" });
+      const timer = setInterval(() => response.write(" "), 50);
+      response.on("close", () => clearInterval(timer));
+    },
+    "that there is always more": (request, response) => {
+      void text(request).then((body) => {
+        const { feesAfter = null, noticesAfter = null } = JSON.parse(body) as Asked;
+        const news = { fees: [], notices: [], feesAfter, noticesAfter, isMore: true };
+        response.writeHead(200, { "content-type": "application/json" });
+        const more = JSON.stringify({ ...news, behindSeconds: 0 });
+        setTimeout(() => response.end(more), 20);
+      });
+    },
+  };
+  for (const [what, answer] of Object.entries(answers))
+    await t.test(`a cell that answers ${what} delays only its own`, async (t) => {
+      const before = (await settlements()).length;
+      let isAsked = false;
+      const listener: RequestListener = (request, response) => {
+        isAsked ||= String(request.headers[FORWARD_HEADER]).startsWith("v1 c1 ");
+        answer(request, response);
+      };
+      await whileAnswering(listener, async () => {
+        await until(() => isAsked);
+        paid.push(await payFrom("c3"));
+        // Nobody asks: the round of the service reads by itself.
+        await until(async () => (await settlements()).length > before);
+        t.same((await settlements()).slice(before), [paid.at(-1)], "the third cell's is here");
+      });
+    });
+
+  await t.test("the oldest notification that was not read says how old the news are", async (t) => {
+    const { pool } = two.database;
+    const ageInFirst = async (): Promise<number> => {
+      const { rows } = await one.database.pool.query<{ seconds: number }>(
+        "SELECT extract(epoch FROM clock_timestamp() - read_at)::float8 AS seconds FROM cell_news WHERE cell = 'c2'",
+      );
+      return rows[0]?.seconds ?? Number.NaN;
+    };
+    const open = await pool.connect();
+    try {
+      // A transaction holds back what is younger, for an hour.
+      await open.query("BEGIN");
+      await open.query("SELECT pg_current_xact_id()");
+      paid.push(await payFrom("c2"));
+      await pool.query("UPDATE cell_notices SET created_at = now() - interval '1 hour'");
+      await until(async () => {
+        await readAll();
+        return (await ageInFirst()) > 3_000;
+      });
+    } finally {
+      await open.query("COMMIT");
+      open.release();
+    }
+    await arrives(async () => (await settlements()).includes(paid.at(-1)));
+    await readAll();
+    t.ok((await ageInFirst()) < 600, "and they are new again");
   });
 
   await t.test("the outcome of a refund in another cell is notified", async (t) => {

@@ -17,7 +17,7 @@ interface Listed {
 }
 
 export async function merchantCases(t: Test, { worlds, payerOf, whileDown }: CellsWorld) {
-  const [one, two] = worlds;
+  const [one, two, three] = worlds;
   const { chain } = one;
   const merchant = await signIn(one, await payerOf("c1"));
   const payTo = merchant.account.address;
@@ -88,10 +88,48 @@ export async function merchantCases(t: Test, { worlds, payerOf, whileDown }: Cel
     const payer = await payerOf("c2");
     const body = await signedPayment({ chain, payer, payTo, amount: "9000000" });
     t.match(await post(one.app, "verify", body), { isValid: false });
-    await one.app.keepRefusals();
-    await two.app.keepRefusals();
-    const { refusals } = await read<{ refusals: { reason: string; count: number }[] }>("");
-    t.match(refusals, [{ reason: "invalid_exact_evm_insufficient_balance", count: 1 }]);
+    const counted = async (): Promise<unknown> => {
+      for (const { app } of worlds) await app.keepRefusals();
+      return (await read<{ refusals: unknown[] }>("")).refusals;
+    };
+    const reason = "invalid_exact_evm_insufficient_balance";
+    t.match(await counted(), [{ reason, count: 1 }]);
+    // Neither the cell where it was posted nor the payer's knows the merchant.
+    t.match(await post(three.app, "verify", body), { isValid: false });
+    t.match(await post(three.app, "settle", body), { success: false });
+    t.match(await counted(), [{ reason, count: 3 }]);
+    const ofMerchantsCell = await signedPayment({
+      chain,
+      payer: payers.c1,
+      payTo,
+      amount: "9000000",
+    });
+    t.match(await post(three.app, "verify", ofMerchantsCell), { isValid: false });
+    t.match(
+      await counted(),
+      [{ reason, count: 4 }],
+      "once, although its payer's cell is the merchant's",
+    );
+    t.match(await read("/products"), { items: [{ settled: 5, refused: 4 }] });
+    for (const { database } of [two, three])
+      t.equal((await database.pool.query("SELECT 1 FROM merchant_refusals")).rowCount, 0);
+  });
+
+  await t.test("a merchant that was paid in other cells only is a merchant", async (t) => {
+    const other = await signIn(one, await payerOf("c1"));
+    const account = other.account.address;
+    const payer = payers.c2;
+    await pay({ app: two.app, chain, payer }, account, "1000");
+    const isNotified = async (): Promise<boolean> => {
+      await one.app.readNewsOfCells();
+      const { body } = await send(one, other, "GET", "/api/notifications");
+      return (body["items"] as unknown[]).length > 0;
+    };
+    await until(isNotified);
+    const body = await signedPayment({ chain, payer, payTo: account, amount: "9000000" });
+    t.match(await post(three.app, "verify", body), { isValid: false });
+    await three.app.keepRefusals();
+    t.match(await read("", other), { refusals: [{ count: 1 }] });
   });
 
   await t.test("somebody else's rows are nobody's, in any cell", async (t) => {

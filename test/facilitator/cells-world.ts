@@ -1,4 +1,7 @@
 // Three cells of one service on one chain, each with its own database.
+import { once } from "node:events";
+import { createServer, type RequestListener } from "node:http";
+import type { AddressInfo } from "node:net";
 import type { Test } from "tap";
 import { generatePrivateKey, privateKeyToAccount, type PrivateKeyAccount } from "viem/accounts";
 import { addCells } from "../../server/plugins/cells/news-store.ts";
@@ -16,6 +19,8 @@ export interface CellsWorld {
   payerOf: (id: string) => Promise<PrivateKeyAccount>;
   /** While it runs, this one of the cells (the second one) cannot be reached. */
   whileDown: (act: () => Promise<void>, place?: number) => Promise<void>;
+  /** The same, and something else answers in its place. */
+  whileAnswering: (answer: RequestListener, act: () => Promise<void>) => Promise<void>;
 }
 
 export async function cellsWorld(t: Test): Promise<CellsWorld> {
@@ -53,14 +58,26 @@ export async function cellsWorld(t: Test): Promise<CellsWorld> {
       return payer;
     }
   };
-  const whileDown = async (act: () => Promise<void>, place = 1): Promise<void> => {
-    const down = cells[place] as Cell;
-    cells.splice(place, 1, { ...down, url: "http://127.0.0.1:9" });
+  const whileAt = async (act: () => Promise<void>, place: number, url: string): Promise<void> => {
+    const cell = cells[place] as Cell;
+    cells.splice(place, 1, { ...cell, url });
     try {
       await act();
     } finally {
-      cells.splice(place, 1, down);
+      cells.splice(place, 1, cell);
     }
   };
-  return { worlds, cells, payerOf, whileDown };
+  const whileDown: CellsWorld["whileDown"] = (act, place = 1) =>
+    whileAt(act, place, "http://127.0.0.1:9");
+  const whileAnswering: CellsWorld["whileAnswering"] = async (answer, act) => {
+    const server = createServer(answer).listen(0, "127.0.0.1");
+    await once(server, "listening");
+    try {
+      await whileAt(act, 1, `http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+    } finally {
+      server.closeAllConnections();
+      server.close();
+    }
+  };
+  return { worlds, cells, payerOf, whileDown, whileAnswering };
 }

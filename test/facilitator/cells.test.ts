@@ -148,6 +148,9 @@ t.test("three cells", async (t) => {
     const headers = { "purser-forward": signed({}) };
     const real = await one.inject({ method: "POST", url: path, headers, payload: sent });
     t.match(real.json(), { success: true });
+    const again = await one.inject({ method: "POST", url: path, headers, payload: sent });
+    t.match(again.json(), { errorReason: "duplicate_settlement" }, "sent once more");
+    t.equal(await paid(), before + 1_000n);
   });
 
   await t.test("a payment for one facilitator's account is settled by it", async (t) => {

@@ -16,6 +16,14 @@ import { testChain, withOwnAccounts, type TestChain } from "../helpers/chain.ts"
 import { childScript } from "../helpers/child-script.ts";
 import { gateAt } from "../helpers/gate.ts";
 import { asOwner, createAgent, freshNonce, signIn, siweMessage, verify } from "../helpers/owner.ts";
+import {
+  signInWithPasskey,
+  signUpWithPasskey,
+  testPasskey,
+  tryOffer,
+  tryPasskeySignIn,
+  type Said,
+} from "../helpers/passkey.ts";
 import { post, signedPayment } from "../facilitator/payments.ts";
 import { assertAuditsHold } from "../owners/audit.helper.ts";
 import { until } from "../helpers/until.ts";
@@ -363,6 +371,107 @@ t.test("a payment that is still open is waited for, and then counts in the new c
   t.equal((await spend(two.app, agent, "10", "all")).statusCode, 200);
 });
 
+t.test(
+  "an account with passkeys moves to a cell whose passkeys are of the same domain",
+  async (t) => {
+    // The page on which the passkeys are used.
+    const page: Said = {};
+    const [passkey, phone] = [testPasskey(one.baseUrl, page), testPasskey(one.baseUrl, page)];
+    const owner = await signUpWithPasskey(one, passkey);
+    const ownerAt = (world: World) => (request: Parameters<typeof asOwner>[2]) =>
+      asOwner(world.app, owner, request);
+    const agent = await createAgent(one, owner, { dailyLimit: "10", allowlist: [PAYEE] });
+    await chain.mint(agent.walletAddress, 20_000_000n);
+    t.equal((await spend(one.app, agent, "3", "first")).statusCode, 200);
+    const payout = privateKeyToAccount(generatePrivateKey()).address;
+    const named = await ownerAt(one)({
+      method: "PUT",
+      url: "/api/payout",
+      body: { address: payout },
+    });
+    t.equal(named.statusCode, 200, named.body);
+    t.equal((await tryOffer(one, owner, phone)).statusCode, 200);
+    const ids = [passkey.credentialId, phone.credentialId];
+    const listed = await ownerAt(one)({ method: "PUT", url: "/api/passkeys", body: { ids } });
+    t.equal(listed.statusCode, 200, listed.body);
+
+    const refuses = async (why: RegExp, extra: Record<string, string> = {}): Promise<void> => {
+      t.match(await command([owner.passkey.address], extra), { done: false, output: why });
+      t.equal((await me(one.app, agent)).statusCode, 200, String(why));
+    };
+    await refuses(/the passkey "Phone" has signed nothing for localhost/);
+    t.equal((await tryPasskeySignIn(one, phone)).statusCode, 200);
+    const places = two.config.passkeys;
+    if (!places) throw new Error("unreachable");
+    two.config.passkeys = { ...places, domain: "c2.example" };
+    await refuses(
+      /belong to localhost in this cell, and to c2.example in the new one.*PASSKEY_DOMAIN/,
+    );
+    two.config.passkeys = places;
+    await refuses(/the cell c2 does not answer which domain/, {
+      CELLS: `${environment()["CELLS"]?.split(",")[0]},c2=http://127.0.0.1:9`,
+    });
+    await two.database.pool.query(
+      "INSERT INTO owners (id, address) VALUES ('own_keys', '0x' || repeat('a', 40))",
+    );
+    await two.database.pool.query(
+      "INSERT INTO passkeys (id, owner_id, name, x, y, status) VALUES ('pk', 'own_keys', 'same', $1, $2, 'active')",
+      [phone.key.x, phone.key.y],
+    );
+    await refuses(/the new cell has the passkey "Phone" of another account/);
+    await two.database.pool.query("DELETE FROM passkeys");
+    const asked = await one.app.inject({
+      method: "POST",
+      url: "/api/agents/spend",
+      headers: agent.headers,
+      payload: { recipient: payout, amount: "1", requestApproval: true },
+    });
+    const { approvalId } = asked.json<{ approvalId: string }>();
+    const decide = (what: string, body?: object) =>
+      ownerAt(one)({ method: "POST", url: `/api/approvals/${approvalId}/${what}`, body });
+    t.equal((await decide("approve", {})).statusCode, 200);
+    await refuses(/approvals by passkeys that were not used yet/);
+    t.equal((await decide("decline")).statusCode, 200);
+
+    const done = await command([owner.passkey.address]);
+    t.match(done, { done: true, output: /Done: / });
+    const there = { code: "other_cell", cell: "c2", url: two.baseUrl };
+    t.match((await me(one.app, agent)).json(), there);
+    const back = await tryPasskeySignIn(one, passkey);
+    t.equal(back.statusCode, 421, back.body);
+    t.match(back.json(), there);
+
+    t.match(
+      (await tryPasskeySignIn(two, passkey)).json(),
+      { code: "invalid_signature" },
+      "by c1's page",
+    );
+    page.origin = two.baseUrl;
+    const again = await signInWithPasskey(two, passkey);
+    t.match((await spend(two.app, agent, "8", "over")).json(), { code: "daily_limit_exceeded" });
+    const raised = await asOwner(two.app, again, {
+      method: "PATCH",
+      url: `/api/agents/${agent.id}`,
+      body: { dailyLimit: "50" },
+    });
+    t.equal(raised.statusCode, 200, raised.body);
+    t.equal((await spend(two.app, agent, "8", "raised")).statusCode, 200);
+    const withdrawals = `/api/agents/${agent.id}/withdrawals`;
+    const send = (url: string, payload: object) =>
+      two.app.inject({ method: "POST", url, headers: again.headers, payload });
+    const { order, typedData } = (await send(`${withdrawals}/prepare`, { amount: "1" })).json<{
+      order: { to: string };
+      typedData: Parameters<typeof phone.signTypedData>[0];
+    }>();
+    t.equal(order.to, payout, "named in the old cell");
+    const signature = await phone.signTypedData(typedData);
+    const withdrawn = await send(withdrawals, { order, signature });
+    t.equal(withdrawn.statusCode, 200, withdrawn.body);
+    t.equal(await chain.usdcOf(payout), 1_000_000n);
+    for (const { app } of [one, two]) await assertAuditsHold(t, app.prisma);
+  },
+);
+
 t.test("what cannot move says why, and nothing is changed", async (t) => {
   const owner = await ownerOfFirst();
   const { address } = owner.account;
@@ -386,10 +495,10 @@ t.test("what cannot move says why, and nothing is changed", async (t) => {
   await refuses(/payment channels that are not closed/);
   await pool.query("DELETE FROM channels");
   await pool.query(
-    "INSERT INTO passkeys (id, owner_id, name, x, y, status) VALUES ('pk', $1, 'key', '0x' || repeat('1', 64), '0x' || repeat('2', 64), 'offered')",
+    "INSERT INTO passkeys (id, owner_id, name, x, y, status) VALUES ('pk', $1, 'key', '0x' || repeat('1', 64), '0x' || repeat('2', 64), 'active')",
     [ownerId],
   );
-  await refuses(/passkeys/);
+  await refuses(/the passkey "key" has signed nothing for localhost/);
   await pool.query("DELETE FROM passkeys");
   await two.database.pool.query("INSERT INTO owners (id, address) VALUES ('own_same', $1)", [
     address.toLowerCase(),

@@ -10,6 +10,7 @@ import {
   addressOfPasskey,
   isPasskeySignature,
   isSameKey,
+  keyAtDomain,
   PASSKEYS_CHAIN,
   passkeyThatSigned,
   readPasskeySignature,
@@ -56,6 +57,14 @@ t.test("what a browser and a device must have said", async (t) => {
   for (const said of [{ isVerified: false }, { crossOrigin: true }, { type: "webauthn.create" }])
     t.equal(passkeyThatSigned(signed(said)), undefined, `never: ${JSON.stringify(said)}`);
   t.equal(passkeyThatSigned({ ...signed(), hash: keccak256("0x01") }, places), undefined);
+});
+
+t.test("the domain that a device names", async (t) => {
+  const passkey = testPasskey(PAGE);
+  const signed = passkey.signHash(hash, { origin: "https://c1.purser.example.com" });
+  t.same(keyAtDomain(signed, "purser.example.com"), passkey.key);
+  t.equal(keyAtDomain(signed, "c1.purser.example.com"), undefined);
+  t.equal(keyAtDomain(`0x${"1".repeat(130)}`, "purser.example.com"), undefined, "a wallet's");
 });
 
 t.test("no byte of a signature can be changed", async (t) => {

@@ -66,10 +66,15 @@ export interface FromOthers<T> {
 
 /** How long a page waits for another cell. */
 const READ_MS = 2_000;
+/** More than the longest list that one cell asks another for. */
+const MOST_ANSWER_BYTES = 16 * 1024 * 1024;
 
 export class Cells {
   readonly #deps: CellsDeps;
-  readonly #agent = new Agent({ connect: { timeout: 2_000 } });
+  readonly #agent = new Agent({
+    connect: { timeout: 2_000 },
+    maxResponseSize: MOST_ANSWER_BYTES,
+  });
   #facts: { atMs: number; found: Promise<CellFacts[]> } | undefined;
 
   constructor(deps: CellsDeps) {
@@ -115,8 +120,7 @@ export class Cells {
       this.others.map(async (cell): Promise<CellFacts> => {
         const { body } = await request(`${cell.url}/api/cell`, {
           dispatcher: this.#agent,
-          headersTimeout: FACTS_TIMEOUT_MS,
-          bodyTimeout: FACTS_TIMEOUT_MS,
+          signal: AbortSignal.timeout(FACTS_TIMEOUT_MS),
         });
         return { ...((await body.json()) as CellInfo), cell };
       }),
@@ -163,8 +167,8 @@ export class Cells {
   }
 
   /**
-   * The other cell's answer. Throws CellUnreachable if it cannot have received the request; any other error leaves
-   * open whether it did.
+   * The other cell's answer, if all of it comes in time. Throws CellUnreachable if that cell cannot have received the
+   * request; any other error leaves open whether it did.
    */
   async ask<T>(
     cell: Cell,
@@ -173,6 +177,21 @@ export class Cells {
     budgetMs: number,
     signal?: AbortSignal,
   ): Promise<T> {
+    // A cleared timer instead of AbortSignal.timeout, which would live on for each payment.
+    const ended = new AbortController();
+    const end = (): void => ended.abort();
+    const late = setTimeout(end, budgetMs);
+    signal?.addEventListener("abort", end, { once: true });
+    if (signal?.aborted === true) end();
+    try {
+      return await this.#ask<T>(cell, path, body, ended.signal);
+    } finally {
+      clearTimeout(late);
+      signal?.removeEventListener("abort", end);
+    }
+  }
+
+  async #ask<T>(cell: Cell, path: string, body: unknown, signal: AbortSignal): Promise<T> {
     const { secret, self } = this.#deps;
     const sentAtSeconds = Math.floor(Date.now() / 1000);
     const bodyHash = hashBody(body);
@@ -187,9 +206,7 @@ export class Cells {
           [FORWARD_HEADER]: signForward(secret, forward),
         },
         body: JSON.stringify(body),
-        headersTimeout: budgetMs,
-        bodyTimeout: budgetMs,
-        ...(signal && { signal }),
+        signal,
       });
     } catch (error) {
       throw wasNotSent(error) ? new CellUnreachable(cell.id, { cause: error }) : error;
@@ -210,9 +227,8 @@ export class Cells {
     isAsked: (cell: Cell) => boolean = () => true,
   ): Promise<FromOthers<T>> {
     const cells = this.others.filter(isAsked);
-    const signal = AbortSignal.timeout(READ_MS);
     const asked = await Promise.allSettled(
-      cells.map((cell) => this.ask<T>(cell, path, body, READ_MS, signal)),
+      cells.map((cell) => this.ask<T>(cell, path, body, READ_MS)),
     );
     const found: FromOthers<T> = { answers: [], missing: [] };
     for (const [index, result] of asked.entries()) {

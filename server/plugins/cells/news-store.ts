@@ -45,6 +45,7 @@ export async function readNewsFor(sql: Sql, cell: string, asked: NewsAsked): Pro
   ]);
   const lastFee = fees.rows.at(-1);
   const lastNotice = notices.rows.at(-1);
+  const noticesAfter = lastNotice ? `${lastNotice.tx} ${lastNotice.seq}` : `${noticesTx} ${seq}`;
   return {
     fees: fees.rows.map((row) => ({
       chainId: Number(row.chainId),
@@ -58,9 +59,21 @@ export async function readNewsFor(sql: Sql, cell: string, asked: NewsAsked): Pro
         ? null
         : asked.feesAfter,
     notices: notices.rows.map(({ notice }) => notice),
-    noticesAfter: lastNotice ? `${lastNotice.tx} ${lastNotice.seq}` : `${noticesTx} ${seq}`,
+    noticesAfter,
     isMore: fees.rows.length === MOST || notices.rows.length === MOST,
+    behindSeconds: await ageOfFirstAfter(sql, noticesAfter),
   };
+}
+
+/** How old the oldest notice is that comes after this place; 0 without one. */
+async function ageOfFirstAfter(sql: Sql, place: string): Promise<number> {
+  // SQL: positions are compared as rows.
+  const { rows } = await sql.query<{ seconds: number }>(
+    `SELECT greatest(extract(epoch FROM clock_timestamp() - created_at), 0)::float8 AS seconds FROM cell_notices
+      WHERE (tx, seq) > ($1, $2) ORDER BY tx, seq LIMIT 1`,
+    place.split(" "),
+  );
+  return rows[0]?.seconds ?? 0;
 }
 
 export async function addCells(sql: Sql, cells: readonly string[]): Promise<void> {
@@ -112,7 +125,7 @@ export async function readFeesAgain(sql: Sql): Promise<void> {
   await sql.query("UPDATE cell_news SET fees_after = NULL");
 }
 
-/** How long ago each cell was read. */
+/** How old the news of each cell are. */
 export async function readAges(
   sql: Sql,
   cells: readonly string[],

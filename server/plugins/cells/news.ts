@@ -38,52 +38,58 @@ export function exchangeNews(app: FastifyInstance, cells: OtherCells): void {
   const everyMs = app.config.timings.cellNewsMs;
   const ids = (): string[] => cells.others.map(({ id }) => id);
 
+  const closing = new AbortController();
   const readFrom = async (cell: Cell): Promise<void> => {
-    for (;;) {
+    while (!closing.signal.aborted) {
       const asked = await placeIn(pool, cell.id);
       const news = await cells.ask<News>(cell, PATH, asked, ANSWER_MS);
-      // Another replica may have read on from the same place.
       const isWritten = await writeNews(pool, cell.id, { asked, news });
-      if (isWritten && !news.isMore) return;
+      // Another replica has read on from the same place, and reads the rest.
+      if (!isWritten || !news.isMore) return;
     }
   };
   const silentBefore = new Set<string>();
-  const readAll = async (isWanted: (cell: Cell) => Promise<boolean>): Promise<string[]> => {
-    const silent = await Promise.all(
-      cells.others.map(async (cell) => {
-        try {
-          if (!(await isWanted(cell))) return [];
-          await readFrom(cell);
-          if (silentBefore.delete(cell.id))
-            log.info({ cell: cell.id }, "a cell's news are read again");
-          return [];
-        } catch (error) {
-          // Once, not every two seconds. The metric says how long.
-          if (!silentBefore.has(cell.id))
-            log.warn({ err: error, cell: cell.id }, "a cell's news cannot be read");
-          silentBefore.add(cell.id);
-          return [cell.id];
-        }
-      }),
-    );
-    return silent.flat();
+  /** False: it does not answer. */
+  const read = async (cell: Cell, isTurn: () => Promise<boolean>): Promise<boolean> => {
+    try {
+      if (!(await isTurn())) return true;
+      await readFrom(cell);
+      if (silentBefore.delete(cell.id)) log.info({ cell: cell.id }, "a cell's news are read again");
+      return true;
+    } catch (error) {
+      // Once, not every two seconds. The metric says how long.
+      if (!silentBefore.has(cell.id))
+        log.warn({ err: error, cell: cell.id }, "a cell's news cannot be read");
+      silentBefore.add(cell.id);
+      return false;
+    }
   };
-  app.decorate("readNewsOfCells", () => readAll(async () => true));
+  app.decorate("readNewsOfCells", async () => {
+    const answers = await Promise.all(
+      cells.others.map(async (cell) => ((await read(cell, async () => true)) ? [] : [cell.id])),
+    );
+    return answers.flat();
+  });
 
-  let running: Promise<unknown> | undefined;
-  let timer: NodeJS.Timeout | undefined;
-  const round = (): void => {
-    running ??= readAll((cell) => takeTurn(pool, cell.id, everyMs)).finally(
-      () => (running = undefined),
-    );
+  /** One for each cell: none of them waits for another one that is slow, or has much to report. */
+  const running = new Map<string, Promise<unknown>>();
+  const readInTurn = async (cell: Cell): Promise<void> => {
+    await read(cell, () => takeTurn(pool, cell.id, everyMs));
+    running.delete(cell.id);
   };
+  const round = (): void => {
+    for (const cell of cells.others)
+      if (!running.has(cell.id)) running.set(cell.id, readInTurn(cell));
+  };
+  let timer: NodeJS.Timeout | undefined;
   app.addHook("onReady", () => addCells(pool, ids()));
   afterStartup(app, () => {
     timer = setInterval(round, everyMs);
   });
   app.addHook("preClose", async () => {
+    closing.abort();
     clearInterval(timer);
-    await running;
+    await Promise.all(running.values());
   });
   app.jobs.addTask("read-fees-of-cells", () => readFeesAgain(pool), { cron: "23 3 * * *" });
 
@@ -93,7 +99,7 @@ export function exchangeNews(app: FastifyInstance, cells: OtherCells): void {
       (await readAges(pool, ids())).map(({ cell, seconds }) => ({ labels: { cell }, seconds })),
     gauges: {
       purser_cells_news_seconds: [
-        "How long ago this cell last read the news of the other one: fees, and notifications of merchants",
+        "How old the news are that this cell has of the other one: since the last answer, or since the oldest notification that it has not read",
         ({ seconds }) => seconds,
       ],
     },

@@ -187,11 +187,14 @@ class Facilitator {
     return elsewhere ?? this.verifyHere(body, options);
   }
 
-  verifyHere(body: unknown, { isBilled }: Pick<SettleOptions, "isBilled">): Promise<VerifyAnswer> {
+  verifyHere(
+    body: unknown,
+    { isBilled, isForwarded }: Pick<SettleOptions, "isBilled" | "isForwarded">,
+  ): Promise<VerifyAnswer> {
     const { checker, ownSchemes } = this.#deps;
     const own = ownSchemes.find((scheme) => scheme.handles(body));
     const fees = isBilled === true ? this.fees : undefined;
-    return verify(body, { ...this.#deps, checker: own ?? checker, fees });
+    return verify(body, { ...this.#deps, checker: own ?? checker, fees, isForwarded });
   }
 
   /** The full check result for callers in this process, with the signature as it would be relayed. */

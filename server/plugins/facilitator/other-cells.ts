@@ -66,7 +66,7 @@ export class OtherCells {
     if (!cell) return undefined;
     try {
       const answer = await cells.ask<VerifyAnswer>(cell, VERIFY, { body, isBilled }, VERIFY_MS);
-      // The payer's cell does not know a payee whose account is here.
+      // The cell where it was posted counts it, and no other one.
       if (!answer.isValid)
         outcomes.reportRefusal("verify", body, answer.invalidReason ?? "unknown");
       return answer;
@@ -159,7 +159,8 @@ export const cellRoutes: FastifyPluginAsyncTypebox = async (app) => {
     },
     async ({ forward, body }) => {
       assertForwarded(forward, body);
-      return app.facilitator.verifyHere(body.body, { isBilled: body.isBilled === true });
+      const isBilled = body.isBilled === true;
+      return app.facilitator.verifyHere(body.body, { isBilled, isForwarded: true });
     },
   );
 
@@ -185,6 +186,7 @@ export const cellRoutes: FastifyPluginAsyncTypebox = async (app) => {
       return app.facilitator.settleHere(body.body, {
         merchant,
         isBilled: isBilled === true,
+        isForwarded: true,
         isGone: () => reply.raw.destroyed,
         ...(callerKeyHash !== undefined && {
           callerKeyHash: new Uint8Array(Buffer.from(callerKeyHash, "hex")),

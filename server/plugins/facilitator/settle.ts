@@ -44,6 +44,8 @@ export interface SettleOptions {
   merchant?: string | undefined;
   /** Requested by a third party: its payee owes the fees of this facilitator. */
   isBilled?: boolean;
+  /** Another cell passed it on, and counts its refusal. */
+  isForwarded?: boolean;
   /** The client disconnected: success must not be claimed if no one receives it. */
   isGone?: () => boolean;
   /** Calls back when the client's connection ends. */
@@ -130,7 +132,7 @@ export class Settler {
     }
     const reason = answer.errorReason ?? "unknown";
     outcomes.record("settle", answer.success ? "settled" : reason, startedMs);
-    if (!answer.success && answer.paymentId === undefined)
+    if (!answer.success && answer.paymentId === undefined && options.isForwarded !== true)
       outcomes.reportRefusal("settle", body, reason);
     return answer;
   }

@@ -29,6 +29,8 @@ interface VerifyDeps {
   checker: { check(body: unknown): Promise<CheckResult> };
   /** Undefined where the payee owes no fees for this payment. */
   fees: Pick<PayeeFees, "refusal"> | undefined;
+  /** Another cell passed it on, and counts its refusal. */
+  isForwarded?: boolean | undefined;
   outcomes: Outcomes;
   log: Pick<FastifyBaseLogger, "warn">;
 }
@@ -36,7 +38,7 @@ interface VerifyDeps {
 /** Answers a verify request. Every outcome is an answer of the protocol, a fault of ours too. */
 export async function verify(
   body: unknown,
-  { checker, fees, outcomes, log }: VerifyDeps,
+  { checker, fees, isForwarded = false, outcomes, log }: VerifyDeps,
 ): Promise<VerifyAnswer> {
   const startedMs = performance.now();
   let checked: CheckResult;
@@ -55,7 +57,7 @@ export async function verify(
     return { isValid: true, payer, amount: amountAtomic.toString(), ...(extra && { extra }) };
   }
   const { reason, message, payer } = checked;
-  outcomes.reportRefusal("verify", body, reason);
+  if (!isForwarded) outcomes.reportRefusal("verify", body, reason);
   return {
     isValid: false,
     error: message,

@@ -5,12 +5,21 @@ import { ApiError } from "../../errors.ts";
 import { readMergeable } from "../../infra/db/prisma.ts";
 import { assertForwarded } from "../../core/cells.ts";
 import { withinTime } from "../payments/search.ts";
-import { ANSWERED, ASKED, overviewWire, PATHS, productsWire, type Wire } from "./cell-wire.ts";
+import {
+  ANSWERED,
+  ASKED,
+  MOST_REFUSALS_BYTES,
+  overviewWire,
+  PATHS,
+  productsWire,
+  type Wire,
+} from "./cell-wire.ts";
 import { findDetail } from "./detail.ts";
 import { readOverview } from "./overview.ts";
 import { MOST_OF_CELL, readSold } from "./products.ts";
 import { makeReceiptOf } from "./receipt-routes.ts";
 import { presentRefund } from "./refunds.ts";
+import { keepProductRefusals, keepRefusals } from "./refusals.ts";
 import { listPaid } from "./store.ts";
 import { networkName, presentPaid, readSettlementFilters } from "./view.ts";
 
@@ -115,6 +124,26 @@ export const cellRoutes: FastifyPluginAsyncTypebox = async (app) => {
     async ({ forward, body }) => {
       assertForwarded(forward, body);
       return orRefused(async () => ({ receipt: await makeReceiptOf(app, body.payee, body.id) }));
+    },
+  );
+
+  app.post(
+    PATHS.refusals,
+    {
+      config,
+      bodyLimit: MOST_REFUSALS_BYTES,
+      logLevel: "warn",
+      schema: schemaOf(
+        "refusals",
+        "countRefusalsForCell",
+        "Payments that were refused in another cell, for payees whose account is here",
+      ),
+    },
+    async ({ forward, body }) => {
+      assertForwarded(forward, body);
+      await keepRefusals(app.pool, body.refusals);
+      await keepProductRefusals(app.pool, body.products);
+      return {};
     },
   );
 };

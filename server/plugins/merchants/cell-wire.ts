@@ -11,6 +11,7 @@ import {
 } from "../../schemas/merchants.ts";
 import { PayeeWire } from "../../schemas/cells.ts";
 import { CHUNK } from "../cells/lists.ts";
+import { MOST_COUNTERS } from "./refusals.ts";
 import type { Overview } from "./overview.ts";
 import type { ProductRow } from "./products.ts";
 
@@ -21,11 +22,22 @@ export const PATHS = {
   settlement: "/api/cells/merchant/settlement",
   refund: "/api/cells/merchant/refund",
   receipt: "/api/cells/merchant/receipt",
+  refusals: "/api/cells/merchant/refusals",
 } as const;
+
+/** All counters with the longest URLs. */
+export const MOST_REFUSALS_BYTES = 2 * 1024 * 1024;
 
 const Count = Type.Integer();
 const Text = Type.String();
 const Days = Type.Integer({ minimum: 1, maximum: 90 });
+const CountedRefusal = {
+  payee: Type.String({ pattern: "^0x[0-9a-f]{40}$" }),
+  chainId: Type.Integer(),
+  reason: Type.String({ maxLength: 80 }),
+  count: Type.Integer({ minimum: 1 }),
+};
+const most = { maxItems: MOST_COUNTERS };
 const Asked = <T extends TProperties>(members: T) => Type.Object({ payee: PayeeWire, ...members });
 
 export const ASKED = {
@@ -39,7 +51,25 @@ export const ASKED = {
   settlement: Asked({ id: Id }),
   refund: Asked({ id: Id, request: RefundRequest, merchant: Type.Optional(Text) }),
   receipt: Asked({ id: Id }),
+  refusals: Type.Object({
+    refusals: Type.Array(
+      Type.Object({
+        ...CountedRefusal,
+        operation: Type.Union([Type.Literal("verify"), Type.Literal("settle")]),
+      }),
+      most,
+    ),
+    products: Type.Array(
+      Type.Object({
+        ...CountedRefusal,
+        url: Type.String({ maxLength: 1024 }),
+        method: Nullable(Type.String({ maxLength: 16 })),
+      }),
+      most,
+    ),
+  }),
 };
+export type CountedRefusals = Static<typeof ASKED.refusals>;
 
 const Refused = Type.Object({
   code: Text,
@@ -92,6 +122,7 @@ export const ANSWERED = {
     receipt: Type.Optional(NewMerchantReceipt),
     refused: Type.Optional(Refused),
   }),
+  refusals: Type.Object({}),
 };
 export type Wire = { [Name in keyof typeof ANSWERED]: Static<(typeof ANSWERED)[Name]> } & {
   refused: Static<typeof Refused>;

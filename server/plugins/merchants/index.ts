@@ -85,8 +85,14 @@ export default fp(
       const byProduct = productCounts();
       const handOver = async (): Promise<void> => {
         try {
-          await tally.handOver((counts) => keepRefusals(app.pool, counts));
-          await byProduct.handOver((counts) => keepProductRefusals(app.pool, counts));
+          await tally.handOver(async (refusals) => {
+            await keepRefusals(app.pool, refusals);
+            await others?.sendRefusals({ refusals, products: [] });
+          });
+          await byProduct.handOver(async (products) => {
+            await keepProductRefusals(app.pool, products);
+            await others?.sendRefusals({ refusals: [], products });
+          });
         } catch (err) {
           app.log.warn({ err }, "counted refusals not stored yet");
         }

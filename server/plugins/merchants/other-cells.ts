@@ -17,7 +17,13 @@ import { CellUnreachable, type Cells, type FromOthers } from "../cells/index.ts"
 import { collect, type Elsewhere } from "../cells/lists.ts";
 import type { Overview } from "./overview.ts";
 import type { ProductRow } from "./products.ts";
-import { PATHS, readOverviewWire, readProductsWire, type Wire } from "./cell-wire.ts";
+import {
+  PATHS,
+  readOverviewWire,
+  readProductsWire,
+  type CountedRefusals,
+  type Wire,
+} from "./cell-wire.ts";
 import type { Payee } from "./store.ts";
 
 /** Longer than the other cell waits for its block. */
@@ -96,6 +102,11 @@ export class OtherCellsOfMerchant {
     const sent = { payee: { address, chainId }, id };
     const { receipt } = await this.#order<Wire["receipt"]>(cell, PATHS.receipt, sent, RECEIPT_MS);
     return receipt as NewMerchantReceipt;
+  }
+
+  /** Once: a cell that does not answer now never gets them. */
+  async sendRefusals(counts: CountedRefusals): Promise<void> {
+    await this.#cells.askOthers<Wire["refusals"]>(PATHS.refusals, counts);
   }
 
   #ask<T>(

@@ -1,7 +1,8 @@
 /**
  * Counts why payments to known merchants were refused before they became a settlement: in memory, stored now and then
  * by the hour. Third parties cannot make it grow without limit: the number of counters is bounded, only reasons of the
- * protocol count, and rows exist for merchants only.
+ * protocol count, and rows exist for merchants only. Each count is also sent to the other cells, once: a merchant's
+ * account is in one of them, and only that cell stores it.
  */
 import { Counts, type Counted } from "../../core/counts.ts";
 import { parseAddress, isRecord } from "../../core/foreign-text.ts";
@@ -21,7 +22,7 @@ interface Refusal {
 interface ProductRefusal extends Omit<Refusal, "operation">, Product {}
 
 /** How many different payees, networks and reasons are counted between two hand-overs; further ones are dropped. */
-const MOST_COUNTERS = 1_000;
+export const MOST_COUNTERS = 1_000;
 /** Of a merchant and a day: URLs are third parties' text, and an attacker has as many as it wants. */
 const MOST_ROWS_PER_DAY = 100;
 
@@ -53,8 +54,9 @@ export function productRefusalOf(
   return product && { payee, chainId, reason, url: product.url, method: product.method };
 }
 
-/** Of the owner `o`, and the counted payment `c`: the owner has a key or was paid here. */
-const IS_MERCHANT = `(EXISTS (SELECT 1 FROM merchant_keys k WHERE k.owner_id = o.id)
+/** Of the owner `o`, and the counted payment `c`: the owner has a key or was paid, here or in another cell. */
+const IS_MERCHANT = `o.moved_at IS NULL AND (EXISTS (SELECT 1 FROM merchant_keys k WHERE k.owner_id = o.id)
+  OR EXISTS (SELECT 1 FROM notifications n WHERE n.owner_id = o.id AND n.type = 'settlement.settled')
   OR EXISTS (SELECT 1 FROM settlements s
               WHERE s.to_address = c.payee AND (s.kind = 'facilitated' OR (s.kind = 'x402' AND s.relay))
                 AND (o.chain_id = 0 OR s.chain_id = o.chain_id)))`;

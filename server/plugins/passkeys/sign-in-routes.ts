@@ -74,6 +74,8 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
     "/api/auth/passkey/sign-in",
     {
       ...signing,
+      // After a move the passkey is known here, and its account is in another cell.
+      config: { ...signing.config, errors: [...signing.config.errors, "other_cell"] },
       schema: {
         tags,
         operationId: "signInWithPasskey",
