@@ -1,5 +1,5 @@
 // A merchant whose account is in the first cell is notified of what the others settled, and owes one sum of fees.
-import type { RequestListener } from "node:http";
+import type { IncomingMessage, RequestListener, ServerResponse } from "node:http";
 import { text } from "node:stream/consumers";
 import type { Test } from "tap";
 import { deleteOldRows } from "../../server/infra/retention.ts";
@@ -102,6 +102,13 @@ export async function newsCases(
     t.equal((await settlements()).at(-1), paid.at(-2));
   });
 
+  const answerMore = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    const { feesAfter = null, noticesAfter = null } = JSON.parse(await text(request)) as Asked;
+    const news = { fees: [], notices: [], feesAfter, noticesAfter, isMore: true };
+    response.writeHead(200, { "content-type": "application/json" });
+    const more = JSON.stringify({ ...news, behindSeconds: 0 });
+    setTimeout(() => response.end(more), 20);
+  };
   const answers: Record<string, RequestListener> = {
     "one byte after the other": (_request, response) => {
       response.writeHead(200, { "content-type": "application/json" });
@@ -109,13 +116,7 @@ export async function newsCases(
       response.on("close", () => clearInterval(timer));
     },
     "that there is always more": (request, response) => {
-      void text(request).then((body) => {
-        const { feesAfter = null, noticesAfter = null } = JSON.parse(body) as Asked;
-        const news = { fees: [], notices: [], feesAfter, noticesAfter, isMore: true };
-        response.writeHead(200, { "content-type": "application/json" });
-        const more = JSON.stringify({ ...news, behindSeconds: 0 });
-        setTimeout(() => response.end(more), 20);
-      });
+      void answerMore(request, response);
     },
   };
   for (const [what, answer] of Object.entries(answers))
