@@ -88,6 +88,8 @@ t.test("on a phone", async (t) => {
     const banner = page.getByRole("region", { name: "Everything is stopped" });
     await banner.and(page.locator(":focus")).waitFor();
     const resume = banner.getByRole("button", { name: "Resume" });
+    await page.getByText("Paused: this agent cannot pay.").waitFor();
+    t.equal(await page.getByRole("button", { name: /^Resume/ }).count(), 1, "only for everything");
     const [button, whole] = [await boxOf(resume), await boxOf(banner)];
     t.ok(whole.y >= 56, "below the header");
     t.ok(button.y + button.height <= 740 - 64, "above the navigation");
