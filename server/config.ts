@@ -382,15 +382,18 @@ export function readTexts(
     const setting = settingOf(name, part);
     if (setting === undefined || (name !== key && !setting.secret)) continue;
     texts.set(key, value);
-    if (setting.secret && PLACEHOLDER.test(value))
+    if (isPlaceholder(setting, value)) {
       problems.push(`${key} still has the placeholder of an example: replace it`);
+      texts.set(name, value);
+      continue;
+    }
     if (name === key) continue;
     if (!isEmpty(environment[name] ?? ""))
       problems.push(`${name} and ${key} are both set; set only one of them`);
     const content = contentOf(value);
     if (typeof content === "string") {
       texts.set(name, content);
-      if (PLACEHOLDER.test(content))
+      if (isPlaceholder(setting, content))
         problems.push(`${key} names a file with the placeholder of an example: replace it`);
     } else problems.push(`${key} names a file that ${content.trouble}`);
   }
@@ -399,6 +402,8 @@ export function readTexts(
 
 /** Stands for each secret in ops/examples. */
 const PLACEHOLDER = /change-me/;
+const isPlaceholder = ({ secret }: Documented, text: string): boolean =>
+  secret === true && PLACEHOLDER.test(text);
 
 /** An empty value or list means "not set": compose files and shells leave such values. */
 const isEmpty = (text: string): boolean => /^[\s,]*$/.test(text);
@@ -451,7 +456,8 @@ function readSettings<Properties extends TProperties>(
     const key = `${name}${suffix}`;
     const text = texts.get(key);
     if (setting.default !== undefined) values[name] = Value.Decode(setting, setting.default);
-    if (text === undefined) continue;
+    // A placeholder is reported already.
+    if (text === undefined || isPlaceholder(setting, text)) continue;
     try {
       values[name] = Value.Decode(setting, text);
     } catch (error) {

@@ -197,6 +197,15 @@ export const Policy = Type.Object({
   ),
 });
 
+/** Beside a price. */
+export const priceIsMaximum = {
+  maximum: Type.Optional(
+    Type.Literal(true, {
+      description: "`price` is the most that may be charged: the seller charges by use",
+    }),
+  ),
+};
+
 /** One of the payment options of a 402, and why it was chosen or not. */
 export const PaymentOffer = Type.Object(
   {

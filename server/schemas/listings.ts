@@ -6,6 +6,7 @@ import {
   Nullable,
   Page,
   pageQuery,
+  priceIsMaximum,
   Strict,
   ThirdParty,
   Timestamp,
@@ -69,6 +70,7 @@ export const Listing = Type.Object({
   asset: AddressOutput,
   payTo: AddressOutput,
   price: Described(Amount, "Last seen price, USDC"),
+  ...priceIsMaximum,
   maxPrice: Described(Amount, "The pinned price ceiling: a higher price is refused"),
   status: ListingStatus,
   flag: Nullable(
@@ -159,6 +161,7 @@ export const ProbeResult = Type.Object({
   url: Type.String(),
   method: ListingMethod,
   price: Amount,
+  ...priceIsMaximum,
   payTo: AddressOutput,
   network: NetworkId,
   asset: AddressOutput,

@@ -1,6 +1,14 @@
 /** The validator: what a paid API answers without payment, and who could pay it. */
 import { Type, type Static } from "typebox";
-import { AddressOutput, Amount, Nullable, Strict, ThirdParty, Timestamp } from "./common.ts";
+import {
+  AddressOutput,
+  Amount,
+  Nullable,
+  priceIsMaximum,
+  Strict,
+  ThirdParty,
+  Timestamp,
+} from "./common.ts";
 
 export const ValidateMethod = Type.Union([Type.Literal("GET"), Type.Literal("POST")]);
 export const ValidateRequest = Strict(
@@ -60,6 +68,7 @@ export const ValidatedOffer = Type.Object({
   asset: Nullable(AddressOutput),
   payTo: Nullable(AddressOutput),
   price: Nullable(Amount, "In USDC; null for another asset"),
+  ...priceIsMaximum,
   simulation: Simulation,
   thirdParty: ThirdParty({
     scheme: Type.String(),

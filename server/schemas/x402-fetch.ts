@@ -9,6 +9,7 @@ import {
   NetworkId,
   Nullable,
   PaymentOffer,
+  priceIsMaximum,
   Strict,
   ThirdParty,
   TxHash,
@@ -221,6 +222,7 @@ export const X402FetchAnswer = Type.Object({
     Type.Integer({ description: "Dry run: how much of a response is returned" }),
   ),
   price: Type.Optional(Nullable(Amount, "Dry run: the price; null: unknown")),
+  ...priceIsMaximum,
   requirement: Type.Optional(
     Type.Object(
       {
@@ -319,6 +321,7 @@ export const SiteLookup = Type.Object({
   ),
   payTo: AddressOutput,
   price: Described(Amount, "The price of the page, in USDC"),
+  ...priceIsMaximum,
   asset: AddressOutput,
   network: NetworkId,
   x402Version: Type.Integer(),

@@ -6,6 +6,7 @@ import type { NetworkFacts } from "../core/networks.ts";
 import { allowance } from "./allowance/index.ts";
 import { channelEip3009, channelPermit2 } from "./batch-settlement/deposit.ts";
 import * as orders from "./batch-settlement/orders.ts";
+import { channelScheme } from "./batch-settlement/paying.ts";
 import { exactEip3009 } from "./exact-eip3009/index.ts";
 import { exactPermit2 } from "./exact-permit2/index.ts";
 import { unknown } from "./unknown.ts";
@@ -63,6 +64,10 @@ export function findScheme(
   const method = isRecord(extra) ? extra["assetTransferMethod"] : undefined;
   return named.find(({ transferMethod }) => transferMethod === method) ?? named[0];
 }
+
+/** Whether the amount that a seller requires is the most that it may charge. */
+export const isMaximum = ({ scheme, extra }: { scheme?: unknown; extra?: unknown }): boolean =>
+  scheme === channelScheme.name || findScheme(scheme, extra)?.isMetered === true;
 
 /** The scheme of a payment that we sign or have stored. */
 export function paymentSchemeOf({ terms }: Pick<AuthorizationRef, "terms">): Scheme {

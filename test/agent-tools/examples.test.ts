@@ -11,6 +11,7 @@ import { wrapFetchWithPayment, x402Client } from "@x402/fetch";
 import t from "tap";
 import { freePort } from "../../server/local/free-port.ts";
 import { testAccount } from "../helpers/chain.ts";
+import { firstLine } from "../helpers/first-line.ts";
 import { until } from "../helpers/until.ts";
 import { agentWorld } from "./world.ts";
 
@@ -44,7 +45,7 @@ t.test("a paid Express API with this facilitator, and a stock client that pays i
   const port = await freePort();
   const api = spawn(process.execPath, ["--import=tsx", path("paid-express.ts")], {
     env: { ...process.env, PORT: String(port), FACILITATOR_URL: `${baseUrl}/api/x402` },
-    stdio: ["ignore", "inherit", "inherit"],
+    stdio: ["ignore", "pipe", "inherit"],
   });
   const ended = once(api, "exit");
   t.teardown(async () => {
@@ -52,6 +53,7 @@ t.test("a paid Express API with this facilitator, and a stock client that pays i
     await ended;
   });
   const url = `http://localhost:${port}/weather`;
+  t.equal(await firstLine(api.stdout), `Listening at ${url}`);
   await until(
     () =>
       fetch(url).then(
@@ -82,7 +84,7 @@ t.test("a paid API with payment channels claims and settles when it stops", asyn
         AUTHORIZER_KEY: testAccount(7).privateKey,
         FACILITATOR_URL: `${baseUrl}/api/x402`,
       },
-      stdio: ["ignore", "inherit", "inherit"],
+      stdio: ["ignore", "pipe", "inherit"],
     },
   );
   const ended = once(api, "exit");
@@ -91,6 +93,7 @@ t.test("a paid API with payment channels claims and settles when it stops", asyn
     await ended;
   });
   const url = `http://localhost:${port}/words`;
+  t.equal(await firstLine(api.stdout), `Listening at ${url}`);
   await until(
     () =>
       fetch(url).then(

@@ -46,7 +46,10 @@ app.get("/words", (_request, response) => {
   setSettlementOverrides(response, { amount: "700" }); // what this request used
   response.json({ words: "plain" });
 });
-app.listen(Number(PORT));
+app.listen(Number(PORT), (error) => {
+  if (error) throw error;
+  console.log(`Listening at http://localhost:${PORT}/words`);
+});
 
 const manager = channels.createChannelManager(facilitator, network, asset);
 manager.start({

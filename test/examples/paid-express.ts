@@ -28,4 +28,8 @@ app.use(
   ),
 );
 app.get("/weather", (_request, response) => void response.json({ sky: "clear" }));
-app.listen(Number(process.env.PORT ?? 4001));
+const port = Number(process.env.PORT ?? 4001);
+app.listen(port, (error) => {
+  if (error) throw error;
+  console.log(`Listening at http://localhost:${port}/weather`);
+});

@@ -12,4 +12,6 @@ app.get(
   { config: { paywall: { price: "0.01", description: "A joke" } } },
   async (request) => ({ joke: "Knock knock. Who's there? 402.", paidBy: request.payment?.payer }),
 );
-await app.listen({ port: Number(process.env.PORT ?? 4000) });
+const port = Number(process.env.PORT ?? 4000);
+await app.listen({ port });
+console.log(`Listening at http://localhost:${port}/joke`);

@@ -23,5 +23,7 @@ app.get("/words", { config: { paywall: { price } } }, async (request) => {
   request.payment?.charge("0.0007"); // less than the price; without this line, all of it
   return { words: "plain" };
 });
-await app.listen({ port: Number(process.env.PORT ?? 4003) });
+const port = Number(process.env.PORT ?? 4003);
+await app.listen({ port });
+console.log(`Listening at http://localhost:${port}/words`);
 process.once("SIGTERM", () => void app.close().then(() => pool.end()));

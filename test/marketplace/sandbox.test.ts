@@ -83,6 +83,17 @@ t.test("the local world", async (t) => {
         .items.map(({ thirdParty }) => thirdParty.name);
     await until(async () => (await names()).length === SELLERS.length);
     t.same((await names()).toSorted(), ["Sandbox broken", "Sandbox weather", "Sandbox words"]);
+    for (const detail of ["short", "full"]) {
+      const { items } = (await app.inject(`/api/listings?category=sandbox&detail=${detail}`)).json<{
+        items: { url: string; price: string; maximum?: true }[];
+      }>();
+      const price = (name: string) => {
+        const { price, maximum } = items.find((item) => item.url === url(name)) ?? {};
+        return { price, maximum };
+      };
+      t.same(price("words"), { price: "0.05", maximum: true }, "it is charged by use");
+      t.same(price("weather"), { price: "0.01", maximum: undefined });
+    }
   });
 
   await t.test("a person pays with the demo wallet", async (t) => {

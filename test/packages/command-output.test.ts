@@ -54,7 +54,8 @@ t.test("listings are shortened here", async (t) => {
     "1",
     0,
   ];
-  const short = { id, url, method, network, price, uses };
+  const maximum = true;
+  const short = { id, url, method, network, price, maximum, uses };
   const texts = { untrusted: true, name: "A", description: "B", category: "c" };
   const full = { ...short, payTo: "0x", thirdParty: { ...texts, sample: "{}" } };
   answer = JSON.stringify({ items: [full], nextCursor: null });
@@ -65,6 +66,33 @@ t.test("listings are shortened here", async (t) => {
   t.equal(asked.at(-1), "/api/listings?search=a", "an older service refuses unknown names");
   t.same(JSON.parse(await run("listings", "--detail", "full")), JSON.parse(answer));
   t.equal(asked.at(-1), "/api/listings?detail=full");
+});
+
+t.test("the validator names a price by use as the most", async (t) => {
+  const offer = {
+    offer: 1,
+    price: "0.05",
+    networkName: "Arc",
+    payTo: "0x1",
+    simulation: { why: "It holds." },
+  };
+  const checked = (more: object) => ({
+    url: "https://a.example/",
+    method: "GET",
+    ok: true,
+    status: 402,
+    findings: [],
+    offers: [{ ...offer, ...more }],
+    clients: [],
+    listed: { why: "It is listed." },
+  });
+  for (const [more, price] of [
+    [{ maximum: true }, "up to 0.05 USDC"],
+    [{}, "0.05 USDC"],
+  ] as const) {
+    answer = JSON.stringify(checked(more));
+    t.match(await run("validate", "https://a.example/"), `Offer 1: ${price} on Arc to 0x1.`);
+  }
 });
 
 t.test("what a command would ignore is refused, and nothing is sent", async (t) => {

@@ -9,6 +9,7 @@ import t from "tap";
 import { freePort } from "../../server/local/free-port.ts";
 import { testApp } from "../helpers/app.ts";
 import { testAccount } from "../helpers/chain.ts";
+import { firstLine } from "../helpers/first-line.ts";
 import { until } from "../helpers/until.ts";
 import { channelPayer, get, receiptOf } from "./channel-shop.ts";
 import { proofFor, stockClient } from "./stock.ts";
@@ -22,7 +23,7 @@ t.test("a joke is sold once per payment", async (t) => {
   const port = await freePort();
   const program = spawn(process.execPath, ["--import=tsx", example("paid-joke.ts")], {
     env: { ...process.env, PORT: String(port), FACILITATOR_URL: `${baseUrl}/api/x402` },
-    stdio: ["ignore", "inherit", "inherit"],
+    stdio: ["ignore", "pipe", "inherit"],
   });
   const ended = once(program, "exit");
   t.teardown(async () => {
@@ -30,6 +31,7 @@ t.test("a joke is sold once per payment", async (t) => {
     await ended;
   });
   const url = `http://localhost:${port}/joke`;
+  t.equal(await firstLine(program.stdout), `Listening at ${url}`);
   const isUp = () =>
     fetch(url).then(
       ({ status }) => status === 402,
@@ -66,13 +68,14 @@ t.test("words are sold through a channel, also after a restart", async (t) => {
         DATABASE_URL: database.url,
         FACILITATOR_URL: `${baseUrl}/api/x402`,
       },
-      stdio: ["ignore", "inherit", "inherit"],
+      stdio: ["ignore", "pipe", "inherit"],
     });
     const ended = once(program, "exit");
     t.teardown(async () => {
       program.kill("SIGKILL");
       await ended;
     });
+    t.equal(await firstLine(program.stdout), `Listening at ${url}`);
     const isUp = () =>
       get(url).then(
         ({ status }) => status === 402,

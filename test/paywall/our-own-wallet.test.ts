@@ -3,6 +3,7 @@
 import type { FastifyRequest } from "fastify";
 import t from "tap";
 import { OneProcessStore } from "../../packages/paywall/src/paywall.ts";
+import { callApi } from "../helpers/call.ts";
 import { market } from "../x402-client/market.ts";
 import { newAccount, openShop } from "./shop.ts";
 
@@ -52,7 +53,23 @@ t.test("our wallet at our paywall", async (t) => {
     paid: true,
     data: { served: 3, kind: "settled" },
   });
-  t.match((await made.fetch({ url: `${origin}/words` })).body, {
+  const words = { url: `${origin}/words` };
+  const most = { price: "0.05", maximum: true };
+  for (const detail of ["short", "full"])
+    t.match((await made.fetch({ ...words, dryRun: true, detail })).body, most, detail);
+  const { app, agent, owner } = made;
+  const asked = (path: string) => callApi(app, owner, "POST", path, words);
+  t.match((await asked("/api/listings/probe")).json(), most);
+  t.match((await asked("/api/allowlist/lookup")).json(), most);
+  t.match((await asked("/api/x402/validate")).json(), { offers: [most] });
+  const listed = await callApi(app, owner, "POST", "/api/listings", { ...words, name: "Words" });
+  t.match(listed.json(), { ...most, maxPrice: "0.05" });
+  const found = await callApi(app, agent, "GET", "/api/listings?search=words&detail=short");
+  t.match(found.json(), { items: [most] });
+  const fixed = (await made.fetch({ url: `${url}?page=3`, dryRun: true })).body;
+  t.equal(fixed["price"], "0.001");
+  t.notOk("maximum" in fixed, "a fixed price is no maximum");
+  t.match((await made.fetch(words)).body, {
     paid: true,
     data: { words: 4 },
     receipt: { amount: "0.004", maximum: "0.05", evidence: { verified: true } },

@@ -184,3 +184,34 @@ t.test("what is urgent comes first", async (t) => {
     ["now", "soon"],
   );
 });
+
+t.test("one of anything is no plural", async (t) => {
+  const one = { network: NETWORK, count: 1, oldestSeconds: 901 };
+  const problems = (count: number) =>
+    needsAttention({
+      ...WELL,
+      waiting: ["agents", "withdrawals", "third parties"].map((each) => ({
+        ...one,
+        class: each,
+        count,
+      })),
+      unknown: [{ ...one, count }],
+      failing: { webhooks: 0, devices: 0, mail: count, jobs: count },
+    }).map(({ problem }) => problem.replace(/(,| is not| failed).*|\.$/, ""));
+  t.same(problems(1).toSorted(), [
+    "1 background job",
+    "1 e-mail was refused and waits",
+    "1 payment of a third party waits",
+    "1 payment of an agent waits",
+    "1 withdrawal waits",
+    "The outcome of 1 payment of an agent",
+  ]);
+  t.same(problems(2).toSorted(), [
+    "2 background jobs",
+    "2 e-mails were refused and wait",
+    "2 payments of agents wait",
+    "2 payments of third parties wait",
+    "2 withdrawals wait",
+    "The outcome of 2 payments of agents",
+  ]);
+});

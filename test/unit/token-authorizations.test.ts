@@ -19,6 +19,7 @@ import { transferDigest } from "../../server/schemes/exact-eip3009/onchain.ts";
 import {
   ANNOUNCED_SCHEMES,
   findScheme,
+  isMaximum,
   paymentSchemeOf,
   readPayment,
   SCHEMES,
@@ -232,6 +233,14 @@ t.test("each scheme under its name", async (t) => {
   ];
   for (const [name, extra, protocol, expected] of cases)
     t.equal(findScheme(name, extra, protocol), expected, JSON.stringify([name, extra, protocol]));
+  for (const [name, expected] of [
+    ["exact", false],
+    ["upto", true],
+    ["batch-settlement", true],
+    ["other", false],
+    [undefined, false],
+  ] as const)
+    t.equal(isMaximum({ scheme: name, extra: {} }), expected, String(name));
   const ref = (terms: AuthorizationRef["terms"]): AuthorizationRef => ({
     asset: USDC,
     from,

@@ -34,7 +34,13 @@ const listing = (more: Partial<Listing>): Listing =>
     ...more,
   }) as Listing;
 const LISTINGS = [
-  listing({ id: "lst_2", url: "https://own.example/words", price: "0.01", maxPrice: "0.05" }),
+  listing({
+    id: "lst_2",
+    url: "https://own.example/words",
+    price: "0.01",
+    maximum: true,
+    maxPrice: "0.05",
+  }),
   listing({}),
   listing({ source: "bazaar", payTo: STRANGER, url: "https://news.example/a", uses: 3 }),
   listing({ network: "eip155:8453" }),
@@ -48,8 +54,14 @@ const template = (id: string) => TEMPLATES.find((one) => one.id === id) as Templ
 
 t.test("what a seller sells at one site is one payee, limited to its highest price", (t) => {
   t.match(SUGGESTED, [
-    { address: SELLER, site: "https://own.example", lowest: "0.001", isOwn: true },
-    { address: STRANGER, site: "https://news.example", uses: 3, isOwn: false },
+    {
+      address: SELLER,
+      site: "https://own.example",
+      lowest: "0.001",
+      isByUse: true,
+      isOwn: true,
+    },
+    { address: STRANGER, site: "https://news.example", uses: 3, isByUse: false, isOwn: false },
   ]);
   t.same(own, {
     address: SELLER,

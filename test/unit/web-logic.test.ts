@@ -365,11 +365,11 @@ t.test("payment channels say how they end, and a deposit is no spending", async 
   t.equal(statusIn(closing, nowMs), "Closing: the seller was asked");
   t.match(
     statusIn({ ...closing, returnsAt: "2026-05-01T12:20:00Z" }, nowMs),
-    /^Closing: withdrawal until \d\d:20$/,
+    /^Closing: withdrawal until \d\d:20 [A-Z]\S+$/,
   );
   t.match(
     statusIn({ ...closing, returnsAt: "2026-05-09T12:20:00Z" }, nowMs),
-    /^Closing: withdrawal until \d+ May 2026, \d\d:20$/,
+    /^Closing: withdrawal until \d+ May 2026, \d\d:20 [A-Z]\S+$/,
     "a day that is not today is named",
   );
   t.equal(

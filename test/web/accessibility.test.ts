@@ -6,6 +6,7 @@ import { testAccount } from "../helpers/chain.ts";
 import { openPage } from "../helpers/browser.ts";
 import { isFullTier } from "../helpers/tier.ts";
 import { addAxe, violations } from "./axe.ts";
+import { smallTargets } from "./targets.ts";
 import { injectWallet } from "./injected-wallet.ts";
 import {
   NEW_OWNER_SCREENS,
@@ -61,6 +62,7 @@ t.test("every screen", async (t) => {
           () => document.body.scrollWidth - document.body.clientWidth,
         );
         t.equal(overflow, 0, `nothing runs off the ${size}`);
+        if (size === "phone") t.same(await smallTargets(page), [], "fingers hit everything");
       }
     });
   };

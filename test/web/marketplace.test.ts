@@ -38,6 +38,17 @@ t.test("the marketplace", async (t) => {
     },
   );
 
+  await t.test("a price by use is shown as the most", async (t) => {
+    const card = page.getByRole("listitem").filter({ hasText: "Sandbox words" });
+    await card.getByText("up to 0.05 USDC").waitFor();
+    const fixed = page.getByRole("listitem").filter({ hasText: "Sandbox weather" });
+    await fixed.getByText("0.01 USDC", { exact: true }).waitFor();
+    t.equal(await fixed.getByText("up to").count(), 0);
+    await card.getByRole("link").click();
+    await page.getByRole("region", { name: "Terms" }).getByText("up to 0.05 USDC").waitFor();
+    await page.goto(`${world.baseUrl}/marketplace`);
+  });
+
   await t.test("browsing needs no account; signing in happens in place", async (t) => {
     await page
       .getByRole("link", { name: /statistics/i })

@@ -7,10 +7,12 @@ import "./styles/components.css";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 import { App } from "./app/App.tsx";
+import { keepFocus } from "./lib/keep-focus.ts";
 import { startServiceWorker } from "./lib/push.ts";
 
 const root = document.getElementById("root");
 if (!root) throw new Error("index.html has no #root");
+keepFocus();
 createRoot(root).render(
   <StrictMode>
     <App />

@@ -281,11 +281,13 @@ function shortened(
 ): Page<ListingSummary> {
   if (detail === "full") return page;
   const items = page.items.map((listing) => {
-    const { id, url, method, network, price, uses, payers, similarTo, thirdParty } = listing;
+    const { id, url, method, network, price, maximum } = listing;
+    const { uses, payers, similarTo, thirdParty } = listing;
     const { untrusted, name, description, category } = thirdParty;
     const texts = { untrusted, name, description, category };
     const facts = given({ payers, similarTo: similarTo ?? undefined });
-    return { id, url, method, network, price, uses, ...facts, thirdParty: texts };
+    const most = given({ maximum });
+    return { id, url, method, network, price, ...most, uses, ...facts, thirdParty: texts };
   });
   return { ...page, items };
 }

@@ -382,6 +382,8 @@ export type FetchResult = {
   maxBytes?: number;
   /** Dry run: the price; null: unknown */
   price?: string | null;
+  /** `price` is the most that may be charged: the seller charges by use */
+  maximum?: true;
   /** Dry run: the terms that would be paid, read and checked */
   requirement?: {
     scheme: string;
@@ -816,6 +818,8 @@ export type Listing = {
   payTo: string;
   /** Last seen price, USDC */
   price: string;
+  /** `price` is the most that may be charged: the seller charges by use */
+  maximum?: true;
   /** The pinned price ceiling: a higher price is refused */
   maxPrice: string;
   status: "active" | "failing" | "paused";
@@ -875,6 +879,8 @@ export type ListingSummary = {
   payTo?: string;
   /** Last seen price, USDC */
   price: string;
+  /** `price` is the most that may be charged: the seller charges by use */
+  maximum?: true;
   /** The pinned price ceiling: a higher price is refused */
   maxPrice?: string;
   status?: "active" | "failing" | "paused";
@@ -1054,6 +1060,8 @@ export type Validation = {
     payTo: string | null;
     /** In USDC; null for another asset */
     price: string | null;
+    /** `price` is the most that may be charged: the seller charges by use */
+    maximum?: true;
     simulation: {
       /** Everything but the balance holds */
       result: "holds" | "refused" | "not_run";

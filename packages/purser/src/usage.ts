@@ -53,7 +53,8 @@ const COMMANDS: Record<string, Command> = {
       "--listing ID": "a listing of the marketplace, at its pinned terms",
       "--mcp-tool NAME": "call this tool of the MCP server at the URL",
       "--arguments JSON": "of that tool",
-      "--dry-run": "show the price and the decision, and pay nothing",
+      "--dry-run":
+        "show the price (with maximum: true the most it may be) and the decision, and pay nothing",
       "--raw": "print the content alone; what was paid goes to stderr",
       ...TASK,
       ...DETAIL,
@@ -67,7 +68,8 @@ const COMMANDS: Record<string, Command> = {
   },
   listings: {
     usage: ["listings [--search TEXT] [--max-price AMOUNT] [--detail full]"],
-    about: "Searches the marketplace. Needs no key.",
+    about:
+      "Searches the marketplace. Needs no key.\nA listing with maximum: true charges by use, at most its price.",
     options: {
       "--search TEXT": "words of the name or the description",
       "--max-price AMOUNT": "in USDC",

@@ -42,11 +42,13 @@ function findingText({
 const offerText = ({
   offer,
   price,
+  maximum,
   networkName,
   payTo,
   simulation,
 }: Validation["offers"][number]): string => {
-  const what = price === null ? "a price that is not in USDC" : `${price} USDC`;
+  const most = maximum ? "up to " : "";
+  const what = price === null ? "a price that is not in USDC" : `${most}${price} USDC`;
   const place = networkName ?? "an unknown network";
   return `Offer ${offer}: ${what} on ${place} to ${payTo ?? "an unreadable payee"}. ${simulation.why}`;
 };

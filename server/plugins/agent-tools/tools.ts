@@ -91,7 +91,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
     name: "x402_quote",
     title: "Price of a paid URL",
     description:
-      "Returns the price of a GET of a URL, a marketplace listing, or a tool of an MCP server (mcp), and whether your limits allow it. Sends no body, calls no tool and pays nothing. Returns the terms, not the content.",
+      "Returns the price of a GET of a URL, a marketplace listing, or a tool of an MCP server (mcp), and whether your limits allow it. maximum:true: the price is the most it may charge. Sends no body, calls no tool and pays nothing. Returns the terms, not the content.",
     input: input({ ...target, maxAmount, task, timeoutMs, detail }),
     readOnly: true,
     pays: false,
@@ -224,7 +224,7 @@ export const AGENT_TOOLS: readonly AgentTool[] = [
   {
     name: "search_services",
     title: "Search paid services",
-    description: `Searches the marketplace of paid APIs. Use a result's id as listingId. ${UNTRUSTED}`,
+    description: `Searches the marketplace of paid APIs. Use a result's id as listingId. maximum:true: the price is the most it may charge. ${UNTRUSTED}`,
     input: input({
       search: optional(text()),
       category: optional(text()),

@@ -5,6 +5,7 @@ import { acceptEmptyJson } from "../http/index.ts";
 import { shortListing, toListing, toDiscoveryItem } from "./wire.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
+import { isMaximum } from "../../schemes/index.ts";
 import { IdParams } from "../../schemas/common.ts";
 import {
   Deleted,
@@ -123,6 +124,7 @@ export const listingRoutes: FastifyPluginAsyncTypebox = async (app) => {
         url,
         method,
         price: formatAtomic(terms.priceAtomic),
+        ...(isMaximum(terms.requirement) && { maximum: true as const }),
         payTo: getAddress(terms.payTo),
         network: terms.network,
         asset: getAddress(terms.asset),

@@ -4,6 +4,7 @@ import { plainWords } from "../../core/foreign-text.ts";
 import { parsePayable, formatAtomic } from "../../core/money.ts";
 import { cellIn, sourceOf } from "../listings/foreign.ts";
 import { LONGEST } from "../listings/listing-text.ts";
+import { isMaximum } from "../../schemes/index.ts";
 import { getAddress } from "viem";
 import type { ListingRow } from "../listings/store.ts";
 import type { DiscoveryItemWire, ListingSummary, ListingWire } from "../../schemas/listings.ts";
@@ -72,6 +73,7 @@ export function toListing(row: ListingRow, viewerId: string | undefined): Listin
     asset: getAddress(row.asset),
     payTo: getAddress(row.payTo),
     price: formatAtomic(row.priceAtomic),
+    ...(isMaximum(row.requirement) && { maximum: true as const }),
     maxPrice: formatAtomic(row.priceCeilingAtomic),
     status: row.status,
     flag: row.flag,
@@ -97,8 +99,8 @@ export function toListing(row: ListingRow, viewerId: string | undefined): Listin
 
 /** What an agent needs to choose. */
 export function shortListing(listing: ListingWire): ListingSummary {
-  const { id, url, method, network, price, uses, payers, similarTo, thirdParty, source, cell } =
-    listing;
+  const { id, url, method, network, price, maximum, uses, payers } = listing;
+  const { similarTo, thirdParty, source, cell } = listing;
   const { untrusted, name, description, category } = thirdParty;
   return {
     id,
@@ -109,6 +111,7 @@ export function shortListing(listing: ListingWire): ListingSummary {
     method,
     network,
     price,
+    ...(maximum && { maximum }),
     uses,
     payers,
     ...(similarTo === null ? {} : { similarTo }),

@@ -110,6 +110,8 @@ curl -s ${baseUrl}/api/agents/x402-fetch -H "Authorization: Bearer $AGENT_API_KE
 curl -s "${baseUrl}/api/listings?search=block&maxPrice=0.05"
 \`\`\`
 
+In a listing and in a quote, \`maximum:true\` says that \`price\` is the most that may be charged: the seller charges by use.
+
 ## 4. Send USDC
 
 \`\`\`sh

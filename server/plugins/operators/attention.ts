@@ -71,8 +71,10 @@ function ofLane(lane: Facts["lanes"][number]): Problem[] {
   if (holder === null && (lane.configured || inFlight > 0))
     add("now", `No process sends for the relayer ${address}.`, "PurserLaneUnheld");
   if (lane.configured && paysFor !== null) {
-    const what = lane.onlyChannels ? "withdrawals from channels" : "payments";
-    const says = `${address} can pay the gas of ${paysFor} more ${what}.`;
+    const what = lane.onlyChannels
+      ? counted(paysFor, "more withdrawal from channels", "more withdrawals from channels")
+      : counted(paysFor, "more payment", "more payments");
+    const says = `${address} can pay the gas of ${what}.`;
     if (lane.onlyChannels) {
       if (paysFor < CHANNEL_GAS_LOW) add("soon", says, "PurserChannelGasLow");
     } else if (paysFor < GAS_OUT) add("now", says, "PurserGasOut");
@@ -80,6 +82,16 @@ function ofLane(lane: Facts["lanes"][number]): Problem[] {
   }
   return found;
 }
+
+const counted = (count: number, one: string, many: string): string =>
+  `${count} ${count === 1 ? one : many}`;
+
+/** What waits, by its class. */
+const WORK: Readonly<Record<string, [one: string, many: string]>> = {
+  agents: ["payment of an agent waits", "payments of agents wait"],
+  withdrawals: ["withdrawal waits", "withdrawals wait"],
+  "third parties": ["payment of a third party waits", "payments of third parties wait"],
+};
 
 function ofWork({ waiting, unknown }: Facts): Problem[] {
   const late = waiting.filter(({ oldestSeconds }) => oldestSeconds > WORK_WAITS_SECONDS);
@@ -90,14 +102,14 @@ function ofWork({ waiting, unknown }: Facts): Problem[] {
       return {
         level: isStuck ? "now" : "soon",
         network,
-        problem: `${count} ${name === "agents" ? "payments of agents" : name} ${count === 1 ? "waits" : "wait"}, the oldest for ${spanOf(oldestSeconds)}.`,
+        problem: `${counted(count, ...(WORK[name] ?? [`${name} waits`, `${name} wait`]))}, the oldest for ${spanOf(oldestSeconds)}.`,
         runbook: alert(isStuck ? "PurserWorkStuck" : "PurserWorkWaits"),
       };
     }),
     ...open.map(({ network, count, oldestSeconds }): Problem => ({
       level: "now",
       network,
-      problem: `The outcome of ${count} payments of agents is not known, of the oldest for ${spanOf(oldestSeconds)}.`,
+      problem: `The outcome of ${counted(count, "payment of an agent", "payments of agents")} is not known, of the oldest for ${spanOf(oldestSeconds)}.`,
       runbook: alert("PurserPaymentsUnknown"),
     })),
   ];
@@ -161,17 +173,17 @@ function ofScreening({ screening }: Facts): Problem[] {
 
 function ofReports({ failing }: Facts): Problem[] {
   const found: Problem[] = [];
-  const add = (count: number, says: (count: string) => string, name: string): void => {
-    if (count > 0)
-      found.push({
-        level: "soon",
-        network: null,
-        problem: says(String(count)),
-        runbook: alert(name),
-      });
+  const add = (count: number, problem: string, name: string): void => {
+    if (count > 0) found.push({ level: "soon", network: null, problem, runbook: alert(name) });
   };
-  add(failing.jobs, (count) => `${count} background jobs failed for good.`, "PurserJobsGivenUp");
-  add(failing.mail, (count) => `${count} e-mails were refused and wait.`, "PurserMailsGivenUp");
+  const jobs = counted(failing.jobs, "background job", "background jobs");
+  add(failing.jobs, `${jobs} failed for good.`, "PurserJobsGivenUp");
+  const mails = counted(
+    failing.mail,
+    "e-mail was refused and waits",
+    "e-mails were refused and wait",
+  );
+  add(failing.mail, `${mails}.`, "PurserMailsGivenUp");
   // A webhook or device that fails is its owner's to repair.
   return found;
 }

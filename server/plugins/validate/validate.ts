@@ -9,6 +9,7 @@ import { formatAtomic } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { ApiError } from "../../errors.ts";
 import type { OutboundResponse } from "../../infra/outbound/outbound.ts";
+import { isMaximum } from "../../schemes/index.ts";
 import type {
   ClientOutlook,
   Finding,
@@ -267,6 +268,7 @@ function offerWire(offer: CheckedOffer, simulation: Simulation): ValidatedOffer 
     asset: asset ? getAddress(asset) : null,
     payTo: payTo ? getAddress(payTo) : null,
     price: isUsdc && amountAtomic !== undefined ? formatAtomic(amountAtomic) : null,
+    ...(isMaximum(fields) && { maximum: true as const }),
     simulation,
     thirdParty: {
       ...NO_TEXT,

@@ -236,6 +236,7 @@ export function dryRunBody(
     maxBytes,
     remaining: formatAtomic(verdict.remainingAtomic),
     price: formatAtomic(chosen.amountAtomic),
+    ...(chosen.isMaximum && { maximum: true }),
     requirement: checkedTerms(chosen),
     offers: offersForAnswer(offers, networks, chosen),
     ...untrusted({ ...describedBy(offer, chosen), ...(reasons.length > 0 && { reasons }) }),

@@ -35,6 +35,7 @@ const UNUSUAL = [
   "task",
   "dryRun",
   "price",
+  "maximum",
   "requirement",
 ] as const;
 

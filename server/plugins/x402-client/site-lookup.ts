@@ -9,6 +9,7 @@ import { plainWords } from "../../core/foreign-text.ts";
 import { formatAtomic } from "../../core/money.ts";
 import { parseSite, readableSite, siteOf } from "../../core/site.ts";
 import { IdParams } from "../../schemas/common.ts";
+import { isMaximum } from "../../schemes/index.ts";
 import { SiteLookup, SiteLookupBody } from "../../schemas/x402-fetch.ts";
 import { ownAgent } from "../agents/store.ts";
 import { entriesOf } from "../agents/payees-store.ts";
@@ -74,6 +75,7 @@ async function lookUp(
     readableSite: readableSite(site),
     payTo: getAddress(terms.payTo),
     price: formatAtomic(terms.priceAtomic),
+    ...(isMaximum(terms.requirement) && { maximum: true as const }),
     asset: getAddress(terms.asset),
     network: terms.network,
     x402Version: terms.x402Version,

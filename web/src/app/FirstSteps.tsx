@@ -116,7 +116,9 @@ function StepsOf({ agentId, done }: { agentId: string; done: FirstStepsWire["ste
 
 const To = ({ page, children }: { page: string; children: ReactNode }): ReactNode => (
   <Text span size="sm">
-    <Link to={page}>{children}</Link>
+    <Link className="link-alone" to={page}>
+      {children}
+    </Link>
   </Text>
 );
 

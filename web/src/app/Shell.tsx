@@ -1,4 +1,4 @@
-import { lazy, type ReactNode, Suspense, useEffect } from "react";
+import { lazy, type ReactNode, Suspense, useEffect, useState } from "react";
 import { Link, NavLink, Outlet, ScrollRestoration, useLocation } from "react-router";
 import {
   AgentsIcon,
@@ -121,6 +121,7 @@ export const LoadedScreen = (): ReactNode => (
 
 function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNode }): ReactNode {
   const { session } = useSession();
+  const [isStoppedHere, setStoppedHere] = useState(false);
   return (
     <div className={styles.shell}>
       <a className={styles.skip} href="#content">
@@ -155,7 +156,13 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
               <NotificationsLink />
             </div>
           )}
-          {session && !session.stopped && rightsOf(session) !== "read" && <StopEverything />}
+          {session && !session.stopped && rightsOf(session) !== "read" && (
+            <StopEverything
+              onStopped={() => {
+                setStoppedHere(true);
+              }}
+            />
+          )}
           <ServiceStatus />
           {session ? (
             <AccountMenu session={session} />
@@ -171,7 +178,13 @@ function Shell({ isPrivate, children }: { isPrivate: boolean; children: ReactNod
             <ActingFor session={session} />
           </Suspense>
         )}
-        {session?.stopped && <StoppedBanner owner={session.address} stopped={session.stopped} />}
+        {session?.stopped && (
+          <StoppedBanner
+            owner={session.address}
+            stopped={session.stopped}
+            isOwnPress={isStoppedHere}
+          />
+        )}
         {children}
       </main>
       {session && <SigningHost />}

@@ -36,10 +36,10 @@ export function Meter({
       <p className={styles.text} aria-hidden="true">
         <span>
           <strong>{formatUsdc(spent)}</strong> of {formatUsdc(limit)}
-          {!compact && ` USDC in the last ${period}`}
+          {compact ? " USDC" : ` USDC in the last ${period}`}
         </span>
         {reserved > 0n && (
-          <span className={styles.pendingText}>+ {formatUsdc(reserved)} reserved</span>
+          <span className={styles.pendingText}>+ {formatUsdc(reserved)} USDC reserved</span>
         )}
         {isFull && limit > 0n && <span className={styles.fullText}>at the limit</span>}
         {limit === 0n && <span className={styles.fullText}>cannot spend</span>}

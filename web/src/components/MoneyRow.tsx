@@ -1,4 +1,5 @@
 import type { ReactNode } from "react";
+import { ChevronIcon } from "./icons.tsx";
 import { Money } from "./Money.tsx";
 import styles from "./MoneyRow.module.css";
 import { TimeAgo } from "./RelativeTime.tsx";
@@ -36,6 +37,9 @@ export const MoneyRow = (row: MoneyRowProps): ReactNode => (
     <span className={styles.amount} data-void={row.isVoid === true || undefined}>
       {row.sign}
       <Money amount={row.amount} />
+    </span>
+    <span className={styles.opens}>
+      <ChevronIcon size={16} />
     </span>
   </li>
 );

@@ -15,13 +15,17 @@ const relative = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "sh
 
 export const formatDateTime = (iso: string): string => dateTime.format(new Date(iso));
 
-/** 14:20; on another day with the day. */
-export const formatClock = (iso: string, nowMs: number): string =>
-  new Date(iso).toDateString() === new Date(nowMs).toDateString()
-    ? clock.format(new Date(iso))
-    : new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "short" }).format(
-        new Date(iso),
-      );
+/** 14:20 UTC; on another day with the day. */
+export function formatClock(iso: string, nowMs: number): string {
+  const time = new Date(iso);
+  const isToday = time.toDateString() === new Date(nowMs).toDateString();
+  return new Intl.DateTimeFormat("en-GB", {
+    ...(!isToday && { day: "numeric", month: "short", year: "numeric" }),
+    hour: "2-digit",
+    minute: "2-digit",
+    timeZoneName: "short",
+  }).format(time);
+}
 
 /** 3 Nov, of a date or a time. */
 export const formatDay = (iso: string): string => day.format(new Date(iso));

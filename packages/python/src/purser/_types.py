@@ -288,6 +288,7 @@ class FetchResult(TypedDict):
     dryRun: NotRequired[Literal[True]]
     maxBytes: NotRequired[int]
     price: NotRequired[Optional[str]]
+    maximum: NotRequired[Literal[True]]
     requirement: NotRequired[FetchResultRequirement]
     offers: NotRequired[List[FetchResultOffersItem]]
     thirdParty: NotRequired[FetchResultThirdParty]
@@ -598,6 +599,7 @@ class Listing(TypedDict):
     asset: str
     payTo: str
     price: str
+    maximum: NotRequired[Literal[True]]
     maxPrice: str
     status: Union[Literal["active"], Literal["failing"], Literal["paused"]]
     flag: Optional[str]
@@ -638,6 +640,7 @@ class ListingSummary(TypedDict):
     asset: NotRequired[str]
     payTo: NotRequired[str]
     price: str
+    maximum: NotRequired[Literal[True]]
     maxPrice: NotRequired[str]
     status: NotRequired[Union[Literal["active"], Literal["failing"], Literal["paused"]]]
     flag: NotRequired[Optional[str]]
@@ -752,6 +755,7 @@ class ValidationOffersItem(TypedDict):
     asset: Optional[str]
     payTo: Optional[str]
     price: Optional[str]
+    maximum: NotRequired[Literal[True]]
     simulation: ValidationOffersItemSimulation
     thirdParty: ValidationOffersItemThirdParty
 

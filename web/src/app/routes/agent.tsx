@@ -26,7 +26,9 @@ export default function AgentScreen(): ReactNode {
   const network = useNetwork(agent?.network);
   const above = (
     <Text span c="dimmed" size="sm">
-      <Link to="/agents">Agents</Link>
+      <Link className="link-alone" to="/agents">
+        Agents
+      </Link>
     </Text>
   );
   if (!agent)

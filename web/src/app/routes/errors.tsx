@@ -10,7 +10,9 @@ export default function ErrorsScreen(): ReactNode {
       <PageHeader
         above={
           <Text span c="dimmed" size="sm">
-            <Link to="/developers">Developers</Link>
+            <Link className="link-alone" to="/developers">
+              Developers
+            </Link>
           </Text>
         }
         title="Error catalogue"

@@ -24,7 +24,9 @@ export default function ListingScreen(): ReactNode {
   const { data: listing } = query;
   const above = (
     <Text span c="dimmed" size="sm">
-      <Link to="/marketplace">Marketplace</Link>
+      <Link className="link-alone" to="/marketplace">
+        Marketplace
+      </Link>
     </Text>
   );
   if (!listing)

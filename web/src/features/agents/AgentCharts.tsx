@@ -24,7 +24,9 @@ export function AgentCharts({ agentId }: { agentId: string }): ReactNode {
   return (
     <Section
       title="Spending"
-      hint={points && `${summary}${span === "7d" ? " Days are UTC." : ""}`}
+      hint={
+        points && `${summary} ${span === "7d" ? "Days are UTC." : "Hours are your local time."}`
+      }
       actions={
         <SegmentedControl
           aria-label="Period"

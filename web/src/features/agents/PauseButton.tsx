@@ -9,11 +9,13 @@ import { NotSigned } from "../../lib/orders/signing.ts";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Agent } from "../../lib/wire.ts";
 import { useRights } from "../../shared/session/OwnerOnly.tsx";
+import { useSession } from "../../shared/session/session-context.ts";
 import { pause, resume } from "./api.ts";
 
 /** Pausing needs only the session and takes effect at once. Resuming needs the owner's signature. */
 export function PauseButton({ agent, compact }: { agent: Agent; compact?: boolean }): ReactNode {
   const rights = useRights();
+  const isStopped = useSession().session?.stopped;
   const isPaused = agent.status === "paused";
   const verb = isPaused ? "Resume" : "Pause";
   const change = useMutation({
@@ -31,8 +33,9 @@ export function PauseButton({ agent, compact }: { agent: Agent; compact?: boolea
     },
     onSettled: invalidate.afterRules,
   });
-  if (agent.status === "archived" || rights === "read" || (isPaused && rights !== "all"))
-    return null;
+  if (agent.status === "archived" || rights === "read") return null;
+  // While everything is stopped, no agent can be resumed alone.
+  if (isPaused && (isStopped || rights !== "all")) return null;
   const icon = isPaused ? <PlayIcon size={16} /> : <PauseIcon size={16} />;
   if (compact === true)
     return (

@@ -48,7 +48,7 @@ export function VolumeChart({ stats }: { stats: FacilitatorStats }): ReactNode {
   );
   const summary = `${formatUsdc(total)} USDC in ${plural(count, "settlement")} in the last 24 hours.`;
   return (
-    <Section title="Volume" hint={summary}>
+    <Section title="Volume" hint={`${summary} Hours are your local time.`}>
       <Chart
         summary={summary}
         name="Volume"

@@ -2,6 +2,7 @@ import { Paper, Stack, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import { BlockIcon, CheckIcon } from "../../components/icons.tsx";
 import { Meter } from "../../components/Meter.tsx";
+import { Money } from "../../components/Money.tsx";
 import styles from "./Ledger.module.css";
 
 const ROWS = [
@@ -42,9 +43,11 @@ export function Ledger(): ReactNode {
               {row.paid ? <CheckIcon size={16} /> : <BlockIcon size={16} />}
               <span>
                 {row.what}
-                {!row.paid && <small>Blocked: daily limit. Fits again at 14:05.</small>}
+                {!row.paid && <small>Blocked: daily limit. Fits again in 3 hours.</small>}
               </span>
-              <span className={styles.amount}>{row.amount}</span>
+              <span className={styles.amount}>
+                <Money amount={row.amount} />
+              </span>
             </li>
           ))}
         </ul>

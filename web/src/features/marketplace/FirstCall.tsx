@@ -3,8 +3,8 @@ import { useMutation, useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Money } from "../../components/Money.tsx";
 import { MutationButton } from "../../components/PendingButton.tsx";
+import { Price } from "../../components/Price.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import { fetchPaid } from "../../lib/snippets.ts";
 import type { Agent, Listing } from "../../lib/wire.ts";
@@ -55,7 +55,7 @@ function Pay({
           mutation={pay}
           pending="Paying…"
         >
-          Pay <Money amount={listing.price} />
+          Pay <Price of={listing} />
         </MutationButton>
       </Group>
       <Text c="dimmed" size="sm">

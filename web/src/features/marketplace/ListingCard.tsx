@@ -1,7 +1,7 @@
 import { Badge, Group, Paper, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
-import { Money } from "../../components/Money.tsx";
+import { Price } from "../../components/Price.tsx";
 import type { Listing } from "../../lib/wire.ts";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
 import styles from "./Marketplace.module.css";
@@ -38,7 +38,7 @@ export function ListingCard({ listing }: { listing: Listing }): ReactNode {
             {listing.thirdParty.name}
           </Link>
         </h2>
-        <Money amount={listing.price} />
+        <Price of={listing} />
       </Group>
       <Text c="dimmed" size="xs" ff="monospace" truncate>
         {listing.host}

@@ -6,6 +6,7 @@ import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { CopyText } from "../../components/CopyText.tsx";
 import { KeyValues, Note, Section } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
+import { Price } from "../../components/Price.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
 import { fetchPaid } from "../../lib/snippets.ts";
 import type { Listing } from "../../lib/wire.ts";
@@ -31,7 +32,7 @@ export function ListingTerms({ listing }: { listing: Listing }): ReactNode {
       <Section title="Terms">
         <KeyValues
           rows={[
-            ["Price", <Money key="price" amount={listing.price} />],
+            ["Price", <Price key="price" of={listing} />],
             ["Price ceiling", <Money key="max" amount={listing.maxPrice} />],
             ["Payee", <Address key="payee" value={listing.payTo} explorerUrl={explorer} />],
             ["Network", network?.name ?? listing.network],

@@ -2,7 +2,7 @@ import { Stack } from "@mantine/core";
 import { type ReactNode, useState } from "react";
 import { Address } from "../../components/Address.tsx";
 import { KeyValues, Note } from "../../components/Layout.tsx";
-import { Money } from "../../components/Money.tsx";
+import { Price } from "../../components/Price.tsx";
 import type { Listing, ProbeResult } from "../../lib/wire.ts";
 import { ListingTermsForm } from "./ListingTermsForm.tsx";
 import { ProbeForm } from "./ProbeForm.tsx";
@@ -45,7 +45,7 @@ function Found({ found }: { found: ProbeResult }): ReactNode {
         </p>
         <KeyValues
           rows={[
-            ["Price", <Money key="price" amount={found.price} />],
+            ["Price", <Price key="price" of={found} />],
             ["Payee", <Address key="payee" value={found.payTo} copy={false} />],
             ["Network", found.network],
           ]}

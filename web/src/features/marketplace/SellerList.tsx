@@ -4,7 +4,7 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
 import { List } from "../../components/List.tsx";
-import { Money } from "../../components/Money.tsx";
+import { Price } from "../../components/Price.tsx";
 import { listingsQuery } from "./api.ts";
 import styles from "./Marketplace.module.css";
 
@@ -40,7 +40,7 @@ export function SellerList({ onPick, has }: SellerListProps): ReactNode {
               <Stack gap={0} miw={0}>
                 <strong>{listing.thirdParty.name}</strong>
                 <Text span c="dimmed" size="sm">
-                  {listing.host} · <Money amount={listing.price} />
+                  {listing.host} · <Price of={listing} />
                 </Text>
                 <Address value={listing.payTo} copy={false} />
               </Stack>

@@ -2,8 +2,8 @@ import { Group, Stack } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
-import { Money } from "../../components/Money.tsx";
 import { MutationButton, PendingButton } from "../../components/PendingButton.tsx";
+import { Price } from "../../components/Price.tsx";
 import { invalidate } from "../../lib/query-keys.ts";
 import type { Listing } from "../../lib/wire.ts";
 import { useExplorer } from "../../shared/info.ts";
@@ -24,8 +24,8 @@ export function Trial({ agentId, listing }: { agentId: string; listing: Listing 
       tryListing(agentId, { listingId: listing.id, maxAmount: listing.maxPrice }, payKey),
     onSettled: invalidate.afterPayment,
   });
-  const verdict = dryRun.data?.verdict;
-  const price = dryRun.data?.price;
+  const quote = dryRun.data;
+  const verdict = quote?.verdict;
   return (
     <Stack>
       <Group>
@@ -43,7 +43,7 @@ export function Trial({ agentId, listing }: { agentId: string; listing: Listing 
         </PendingButton>
         {verdict?.allowed === true && !pay.isSuccess && (
           <MutationButton variant="filled" mutation={pay} pending="Paying…">
-            Pay {price !== undefined && <Money amount={price} />}
+            Pay {quote?.price !== undefined && <Price of={quote} />}
           </MutationButton>
         )}
       </Group>
@@ -51,7 +51,7 @@ export function Trial({ agentId, listing }: { agentId: string; listing: Listing 
         <ErrorNotice title="The dry run failed" error={dryRun.error} onRetry={dryRun.mutate} />
       )}
       {verdict && !pay.isSuccess && (
-        <VerdictNote verdict={verdict} price={price ?? listing.price} />
+        <VerdictNote verdict={verdict} of={typeof quote?.price === "string" ? quote : listing} />
       )}
       {pay.error && (
         <ErrorNotice title="The payment failed" error={pay.error} onRetry={pay.mutate} />

@@ -5,20 +5,21 @@ import { CodeBlock } from "../../components/CodeBlock.tsx";
 import { BlockIcon, CheckIcon } from "../../components/icons.tsx";
 import { Note } from "../../components/Layout.tsx";
 import { Money } from "../../components/Money.tsx";
+import { Price, type PriceProps } from "../../components/Price.tsx";
 import type { FetchAnswer } from "../../lib/wire.ts";
 import styles from "./TrialAnswers.module.css";
 
 type Verdict = NonNullable<FetchAnswer["verdict"]>;
 
 /** Whether the agent's rules would allow the payment, rule by rule. */
-export function VerdictNote({ verdict, price }: { verdict: Verdict; price: string }): ReactNode {
+export function VerdictNote({ verdict, of }: { verdict: Verdict } & PriceProps): ReactNode {
   const { choice = [] } = verdict;
   return (
     <Note color={verdict.allowed ? "green" : "yellow"}>
       <p role="status">
         {verdict.allowed ? (
           <>
-            The rules allow this payment of <Money amount={price} />.
+            The rules allow this payment of <Price of={of} />.
           </>
         ) : (
           (verdict.detail ?? "The rules refuse this payment.")

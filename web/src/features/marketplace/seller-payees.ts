@@ -25,6 +25,7 @@ export function payeesOf(listings: readonly Listing[], network: string) {
       names: cheapestFirst.map(({ thirdParty }) => thirdParty.name),
       lowest: cheapest.price,
       highest: dearest.maxPrice,
+      isByUse: sold.some(({ maximum }) => maximum === true),
       uses: sold.reduce((sum, { uses }) => sum + uses, 0),
       isOwn: sold.every(({ source }) => source === "built-in"),
     };

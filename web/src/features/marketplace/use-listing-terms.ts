@@ -40,7 +40,7 @@ export function useListingTerms({ listing, found, onDone }: ListingTarget) {
       onDone(saved);
     },
   });
-  const price = listing?.price ?? found?.price ?? "0";
+  const { price, maximum } = listing ?? found ?? { price: "0" };
   const ceiling = parseUsdc(terms.maxPrice);
   return {
     terms,
@@ -50,7 +50,7 @@ export function useListingTerms({ listing, found, onDone }: ListingTarget) {
     save,
     ceilingError:
       ceiling !== undefined && ceiling < atomic(price)
-        ? `The current price is ${formatUsdc(price)} USDC.`
+        ? `The current price is ${maximum ? "up to " : ""}${formatUsdc(price)} USDC.`
         : undefined,
   };
 }

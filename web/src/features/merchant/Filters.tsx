@@ -49,7 +49,7 @@ export function useChoice() {
 export function Filters({ choice }: { choice: Choice }): ReactNode {
   const networks = useInfo()?.networks ?? [];
   return (
-    <Group>
+    <Group align="flex-end">
       <TextInput
         flex="1 1 100%"
         aria-label="Transaction or payment id"
@@ -67,13 +67,13 @@ export function Filters({ choice }: { choice: Choice }): ReactNode {
           {...choice.network}
         />
       )}
-      <TextInput flex="1 1 130px" aria-label="From day" type="date" {...choice.from} />
-      <TextInput flex="1 1 130px" aria-label="To day" type="date" {...choice.to} />
+      <TextInput flex="1 1 130px" miw={0} label="From day" type="date" {...choice.from} />
+      <TextInput flex="1 1 130px" miw={0} label="To day" type="date" {...choice.to} />
       <TextInput flex="1 1 130px" aria-label="Payer" placeholder="Payer 0x…" {...choice.payer} />
       <TextInput
-        flex="1 1 130px"
+        flex="1 1 170px"
         aria-label="At least, USDC"
-        placeholder="At least"
+        placeholder="At least, USDC"
         {...choice.minimum}
       />
     </Group>

@@ -20,7 +20,9 @@ export function ReceiptLink({ settlement }: { settlement: MerchantSettlementDeta
   if (url !== undefined)
     return (
       <Group>
-        <Link to={new URL(url).pathname}>Receipt for the buyer</Link>
+        <Link className="link-alone" to={new URL(url).pathname}>
+          Receipt for the buyer
+        </Link>
         <CopyButton value={url} what="link to the receipt" text="Copy link" />
       </Group>
     );

@@ -30,8 +30,9 @@ function One({ failing: { channel, name, since, error } }: { failing: FailingCha
   const { label, to } = PLACES[channel] ?? { label: channel, to: "/settings" };
   return (
     <Note color="yellow">
-      {label} <strong>{name}</strong> has failed since <TimeAgo iso={since} />: {error}.{" "}
-      <Link to={to}>Open its settings</Link>. Everything is in this list meanwhile.
+      {label} <strong>{name}</strong> has failed since <TimeAgo iso={since} />:{" "}
+      {error.replace(/\.$/, "")}. <Link to={to}>Open its settings</Link>. Everything is in this list
+      meanwhile.
     </Note>
   );
 }

@@ -25,7 +25,7 @@ export function Attention({ overview }: { overview: OperatorOverview }): ReactNo
             detail={
               <>
                 {network !== null && `${nameOf(network)} · `}
-                <a href={`/docs/${runbook}`}>
+                <a className="link-alone" href={`/docs/${runbook}`}>
                   What to do<span className="sr-only"> about: {problem}</span>
                 </a>
               </>

@@ -9,6 +9,7 @@ import { MutationButton } from "../../components/PendingButton.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { TimeAgo } from "../../components/RelativeTime.tsx";
 import { Skeleton } from "../../components/Skeleton.tsx";
+import { plural } from "../../lib/plural.ts";
 import type { OperatorOverview } from "../../lib/wire.ts";
 import { configurationQuery, recordQuery, runChecks } from "./api.ts";
 import styles from "./Operator.module.css";
@@ -63,7 +64,8 @@ export function Checks(): ReactNode {
       {run.data && (
         <>
           <p role="status">
-            {good} checks are fine{found.length > 0 ? `, ${found.length} are not:` : "."}
+            {plural(good, "check is", "checks are")} fine
+            {found.length > 0 ? `, ${plural(found.length, "is", "are")} not:` : "."}
           </p>
           <ul>
             {found.map(({ check, level, says, todo }) => (

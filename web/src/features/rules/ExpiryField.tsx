@@ -46,7 +46,7 @@ export function ExpiryField({
         <TextInput
           mt={8}
           type="datetime-local"
-          aria-label="Expiry date and time"
+          label="Expiry date and time"
           value={value === "" ? "" : toLocal(value)}
           error={error}
           onChange={(event) => {
@@ -55,7 +55,7 @@ export function ExpiryField({
           }}
         />
       )}
-      {choice !== "date" && choice !== "never" && value !== "" && (
+      {choice !== "never" && value !== "" && (
         <Text span c="dimmed" size="sm">
           {formatDateTime(value)}
         </Text>

@@ -2,8 +2,8 @@ import { Button, Group, Paper, Stack, Text } from "@mantine/core";
 import type { ReactNode } from "react";
 import { Address } from "../../components/Address.tsx";
 import { KeyValues, Note } from "../../components/Layout.tsx";
+import { Price } from "../../components/Price.tsx";
 import { isSameAddress } from "../../lib/address.ts";
-import { formatUsdc } from "../../lib/money.ts";
 import type { SiteLookup } from "../../lib/wire.ts";
 import styles from "./AllowlistEditor.module.css";
 import type { AllowlistDraft } from "./rules.ts";
@@ -15,7 +15,7 @@ interface FoundSiteProps {
 
 /** The payee that a website named, which the user adds for that site. */
 export function FoundSite({ found, onPick }: FoundSiteProps): ReactNode {
-  const { site, readableSite, payTo, price, network, listed, thirdParty } = found;
+  const { site, readableSite, payTo, network, listed, thirdParty } = found;
   const isListed = listed.some((address) => isSameAddress(address, payTo));
   const { serviceName, description } = thirdParty;
   const sellerTexts = [serviceName, description].filter((words) => words !== null);
@@ -29,7 +29,7 @@ export function FoundSite({ found, onPick }: FoundSiteProps): ReactNode {
               <code key="site">{`${site}${readableSite === null ? "" : ` (${readableSite})`}`}</code>,
             ],
             ["Paid to", <Address key="payee" value={payTo} full />],
-            ["Price", `${formatUsdc(price)} USDC`],
+            ["Price", <Price key="price" of={found} />],
             ["Network", network],
           ]}
         />

@@ -67,8 +67,8 @@ export function LimitCard({ agent }: { agent: Agent }): ReactNode {
           </li>
           {limits.hourly && (
             <li>
-              {limits.hourly.spent + limits.hourly.reserved} of {limits.hourly.limit} payments in
-              the last hour
+              {limits.hourly.spent + limits.hourly.reserved} of{" "}
+              {plural(limits.hourly.limit, "payment")} in the last hour
             </li>
           )}
           <li>

@@ -53,20 +53,22 @@ export function SuggestedPayees({ suggested, value, onChange }: SuggestedPayeesP
 }
 
 function About({ id, payee }: { id: string; payee: SuggestedPayee }): ReactNode {
-  const { names, lowest, highest, address } = payee;
+  const { names, lowest, highest, isByUse, address } = payee;
   const more = names.length - MOST_NAMES;
   return (
     <p id={id} className={styles.about}>
       <q>{names.slice(0, MOST_NAMES).join(", ")}</q>
-      {more > 0 && ` and ${more} more`}. <Money amount={lowest} />
-      {lowest !== highest && (
-        <>
-          {" "}
-          to <Money amount={highest} />
-        </>
-      )}{" "}
-      a call. {proofOf(payee)} A tick allows <Address value={address} copy={false} /> at this site,
-      up to <Money amount={highest} /> per payment.
+      {more > 0 && ` and ${more} more`}.{" "}
+      {isByUse
+        ? "Up to "
+        : lowest !== highest && (
+            <>
+              <Money amount={lowest} /> to{" "}
+            </>
+          )}
+      <Money amount={highest} /> a call. {proofOf(payee)} A tick allows{" "}
+      <Address value={address} copy={false} /> at this site, up to <Money amount={highest} /> per
+      payment.
     </p>
   );
 }

@@ -55,6 +55,8 @@ export interface SuggestedPayee {
   lowest: string;
   /** The highest price, which becomes its limit per payment. */
   highest: string;
+  /** A call may cost less than its price. */
+  isByUse: boolean;
   /** Paid fetches by agents of this service. */
   uses: number;
   isOwn: boolean;

@@ -15,7 +15,7 @@ import type { Choice } from "./use-choice.ts";
 
 export const SpendingFilters = ({ choice }: { choice: Choice }): ReactNode => (
   <Stack gap="sm">
-    <Group>
+    <Group align="flex-end">
       <TextInput
         flex="1 1 240px"
         aria-label="Search payments"
@@ -26,8 +26,14 @@ export const SpendingFilters = ({ choice }: { choice: Choice }): ReactNode => (
       <NativeSelect flex="1 1 150px" aria-label="Period" data={[...PERIODS]} {...choice.period} />
       {choice.period.value === "custom" && (
         <>
-          <TextInput flex="1 1 130px" type="date" aria-label="First day" {...choice.from} />
-          <TextInput flex="1 1 130px" type="date" aria-label="Last day" {...choice.to} />
+          <TextInput
+            flex="1 1 130px"
+            miw={0}
+            type="date"
+            label="First day (UTC)"
+            {...choice.from}
+          />
+          <TextInput flex="1 1 130px" miw={0} type="date" label="Last day (UTC)" {...choice.to} />
         </>
       )}
       <Saved choice={choice} />

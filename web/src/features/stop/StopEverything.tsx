@@ -10,12 +10,13 @@ import { stopEverything } from "./api.ts";
 import styles from "./Stop.module.css";
 
 /** On every screen: pauses all agents at once. The session is enough; the wallet is not needed. */
-export function StopEverything(): ReactNode {
+export function StopEverything({ onStopped }: { onStopped: () => void }): ReactNode {
   const [isConfirming, confirming] = useDisclosure();
   const stop = useMutation({
     mutationFn: stopEverything,
     onSuccess: ({ stopped }) => {
       confirming.close();
+      onStopped();
       const { agents } = stopped;
       notifications.show({
         message: `Everything is stopped: ${agents} ${agents === 1 ? "agent is" : "agents are"} paused.`,

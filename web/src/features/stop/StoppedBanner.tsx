@@ -1,6 +1,6 @@
 import { Group } from "@mantine/core";
 import { useMutation } from "@tanstack/react-query";
-import type { ReactNode } from "react";
+import { type ReactNode, useEffect, useRef } from "react";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note } from "../../components/Layout.tsx";
 import { MutationButton } from "../../components/PendingButton.tsx";
@@ -18,9 +18,20 @@ import styles from "./Stop.module.css";
 
 type Stopped = NonNullable<Session["stopped"]>;
 
+interface StoppedBannerProps {
+  owner: string;
+  stopped: Stopped;
+  /** It appears after a press on this page, so the focus and the screen move to it. */
+  isOwnPress: boolean;
+}
+
 /** Above every screen while everything is stopped. */
-export function StoppedBanner({ owner, stopped }: { owner: string; stopped: Stopped }): ReactNode {
+export function StoppedBanner({ owner, stopped, isOwnPress }: StoppedBannerProps): ReactNode {
   const network = useNetwork();
+  const banner = useRef<HTMLElement>(null);
+  useEffect(() => {
+    if (isOwnPress) banner.current?.focus();
+  }, [isOwnPress]);
   const resume = useMutation({
     mutationFn: () => resumeEverything({ owner, stopped, network }),
     onSettled: invalidate.afterStop,
@@ -31,7 +42,12 @@ export function StoppedBanner({ owner, stopped }: { owner: string; stopped: Stop
   const who = isOwn ? "You" : `The account ${shortAddress(by)}`;
   const paused = agents === 1 ? "1 agent is paused" : `${agents} agents are paused`;
   return (
-    <section className={styles.banner} aria-label="Everything is stopped">
+    <section
+      ref={banner}
+      className={styles.banner}
+      aria-label="Everything is stopped"
+      tabIndex={-1}
+    >
       <Note color="yellow">
         <Group justify="space-between" gap="sm">
           <span className={styles.text}>

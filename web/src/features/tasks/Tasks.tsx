@@ -52,7 +52,7 @@ function TaskRow({ agentId, task }: { agentId: string; task: Task }): ReactNode 
   return (
     <li className={`list-row ${styles.row}`}>
       <div className={styles.task}>
-        <Link className={styles.id} to={`/spending?${found.toString()}`}>
+        <Link className={`row-link ${styles.id}`} to={`/spending?${found.toString()}`}>
           {id}
         </Link>
         {name !== null && <span>{name}</span>}

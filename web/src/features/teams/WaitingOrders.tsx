@@ -2,6 +2,7 @@ import { EmptyState, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Drawer } from "../../components/Dialog.tsx";
+import { ChevronIcon } from "../../components/icons.tsx";
 import { Note, Section } from "../../components/Layout.tsx";
 import { QueryStatus } from "../../components/QueryStatus.tsx";
 import { TimeUntil } from "../../components/RelativeTime.tsx";
@@ -96,6 +97,9 @@ function Row({ waiting, onOpen }: { waiting: WaitingOrder; onOpen: () => void })
       <div>
         <Progress waiting={waiting} />
       </div>
+      <span className={styles.opens}>
+        <ChevronIcon size={16} />
+      </span>
     </li>
   );
 }

@@ -3,7 +3,8 @@ import type { ReactNode } from "react";
 import { Link } from "react-router";
 import { Address } from "../../components/Address.tsx";
 import { KeyValues, Note, Section } from "../../components/Layout.tsx";
-import { Money } from "../../components/Money.tsx";
+import { Price } from "../../components/Price.tsx";
+import { plural } from "../../lib/plural.ts";
 import type { Validation } from "../../lib/wire.ts";
 import styles from "./Validate.module.css";
 
@@ -59,7 +60,9 @@ export function Outlook({ checked }: { checked: Validation }): ReactNode {
         {wellKnown && (
           <p>
             <code>/.well-known/x402</code> {WELL_KNOWN[wellKnown.outcome]}
-            {wellKnown.outcome !== "missing" && `, with ${wellKnown.resources} URLs of this host`}.
+            {wellKnown.outcome !== "missing" &&
+              `, with ${plural(wellKnown.resources, "URL")} of this host`}
+            .
           </p>
         )}
       </Section>
@@ -74,11 +77,7 @@ const Offer = ({ offer }: { offer: Validation["offers"][number] }): ReactNode =>
       ["Network", offer.networkName ?? (offer.thirdParty.network || "not readable")],
       [
         "Price",
-        offer.price === null ? (
-          offer.thirdParty.amount || "not readable"
-        ) : (
-          <Money amount={offer.price} />
-        ),
+        offer.price === null ? offer.thirdParty.amount || "not readable" : <Price of={offer} />,
       ],
       ["Payee", offer.payTo === null ? "not readable" : <Address value={offer.payTo} />],
       ["Simulated payment", offer.simulation.why],

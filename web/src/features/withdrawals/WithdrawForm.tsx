@@ -83,7 +83,7 @@ export function WithdrawForm(props: WithdrawFormProps): ReactNode {
         {elsewhere}
         {isEmpty && <Note>The agent has no balance to withdraw.</Note>}
         <AmountInput
-          label="Amount"
+          label="Amount in USDC"
           required
           value={draft.isMax ? "" : draft.amount}
           placeholder={draft.isMax ? "Everything available" : "0.00"}
