@@ -108,7 +108,13 @@ t.test("three cells", async (t) => {
 
   await t.test("a verify is answered by the payer's cell", async (t) => {
     const payer = await payerOf("c2");
-    t.match(await post(one, "verify", await make(payer)), { isValid: true, payer: payer.address });
+    const body = await make(payer);
+    t.match(await post(one, "verify", body), { isValid: true, payer: payer.address });
+    // The longest request that a cell takes.
+    const rest = 256 * 1024 - JSON.stringify({ ...body, padding: "" }).length;
+    const longest = { ...body, padding: "x".repeat(rest) };
+    t.match(await post(one, "verify", longest), { isValid: true, payer: payer.address });
+    t.match(await post(one, "settle", longest), { success: true });
   });
 
   await t.test("nobody else speaks as a cell", async (t) => {

@@ -134,6 +134,8 @@ export class OtherCells {
 const PaymentFound = Type.Object({ payment: Nullable(SettlementState) });
 type PaymentFound = Static<typeof PaymentFound>;
 
+/** The longest request of a third party, and what the other cell adds to it. */
+const FORWARDED_BYTES = 512 * 1024;
 const Forwarded = {
   body: Type.Unknown(),
   isBilled: Type.Optional(Type.Boolean()),
@@ -148,6 +150,7 @@ export const cellRoutes: FastifyPluginAsyncTypebox = async (app) => {
     VERIFY,
     {
       config,
+      bodyLimit: FORWARDED_BYTES,
       logLevel: "warn",
       schema: {
         tags,
@@ -168,6 +171,7 @@ export const cellRoutes: FastifyPluginAsyncTypebox = async (app) => {
     SETTLE,
     {
       config,
+      bodyLimit: FORWARDED_BYTES,
       schema: {
         tags,
         operationId: "settleForCell",
