@@ -19,7 +19,7 @@ const NATIVE_WEI = 10n ** 24n;
 const file = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
 
 /** As `npm start` does. */
-export const START = [process.execPath, file("../../server/start.mjs")];
+export const START = [process.execPath, "--max-semi-space-size=4", file("../../server/start.mjs")];
 
 const SHELL = "sh";
 /** Another facilitator to compare with: a shell command that gets its settings in its environment. */
