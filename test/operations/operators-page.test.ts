@@ -195,7 +195,7 @@ t.test("a transaction that no block contains", async (t) => {
     "UPDATE settlements SET created_at = now() - interval '6 minutes' WHERE status = 'submitted'",
   );
   t.match(await problem("PurserWorkStuck", /is in no block after 5 minutes/), { level: "now" });
-  t.match(await problem("PurserWorkStuck", /1 payments of agents waits/), { level: "now" });
+  t.match(await problem("PurserWorkStuck", /1 payment of an agent waits/), { level: "now" });
   await chain.testClient.setAutomine(true);
   await chain.testClient.mine({ blocks: 1 });
   t.equal((await spending).statusCode, 200);
