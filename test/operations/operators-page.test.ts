@@ -238,7 +238,9 @@ t.test(
       },
     );
     t.notMatch(JSON.stringify(items), /hush-path|a@mail/);
-    t.match(await problem("PurserMailsGivenUp", /1 e-mail was refused and waits/), { level: "soon" });
+    t.match(await problem("PurserMailsGivenUp", /1 e-mail was refused and waits/), {
+      level: "soon",
+    });
   },
 );
 
