@@ -67,8 +67,8 @@ export function Filters({ choice }: { choice: Choice }): ReactNode {
           {...choice.network}
         />
       )}
-      <TextInput flex="1 1 130px" miw={0} label="From day" type="date" {...choice.from} />
-      <TextInput flex="1 1 130px" miw={0} label="To day" type="date" {...choice.to} />
+      <TextInput flex="1 1 150px" miw={0} label="From day" type="date" {...choice.from} />
+      <TextInput flex="1 1 150px" miw={0} label="To day" type="date" {...choice.to} />
       <TextInput flex="1 1 130px" aria-label="Payer" placeholder="Payer 0x…" {...choice.payer} />
       <TextInput
         flex="1 1 170px"

@@ -45,8 +45,8 @@ export function Filters({ agent, choice }: FiltersProps): ReactNode {
     <Group align="flex-end">
       <NativeSelect aria-label="Status" data={STATUS_OPTIONS} {...choice.status} />
       <NativeSelect aria-label="Kind" data={KIND_OPTIONS} {...choice.kind} />
-      <TextInput flex="1 1 130px" miw={0} type="date" label="From day" {...choice.from} />
-      <TextInput flex="1 1 130px" miw={0} type="date" label="To day" {...choice.to} />
+      <TextInput flex="1 1 150px" miw={0} type="date" label="From day" {...choice.from} />
+      <TextInput flex="1 1 150px" miw={0} type="date" label="To day" {...choice.to} />
       <MutationButton mutation={download} pending="Preparing…">
         <DownloadIcon size={16} />
         CSV

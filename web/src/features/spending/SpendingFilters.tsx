@@ -27,13 +27,13 @@ export const SpendingFilters = ({ choice }: { choice: Choice }): ReactNode => (
       {choice.period.value === "custom" && (
         <>
           <TextInput
-            flex="1 1 130px"
+            flex="1 1 150px"
             miw={0}
             type="date"
             label="First day (UTC)"
             {...choice.from}
           />
-          <TextInput flex="1 1 130px" miw={0} type="date" label="Last day (UTC)" {...choice.to} />
+          <TextInput flex="1 1 150px" miw={0} type="date" label="Last day (UTC)" {...choice.to} />
         </>
       )}
       <Saved choice={choice} />
