@@ -517,6 +517,28 @@ t.test("what cannot move says why, and nothing is changed", async (t) => {
     [address.toLowerCase()],
   );
   await refuses(/can only be in one cell.*team "Us".*--with-others/s);
+  const teamRefuses = async (why: RegExp): Promise<void> => {
+    t.match(await command([team, "--with-others"]), { done: false, output: why });
+    t.equal((await me(one.app, agent)).statusCode, 200, String(why));
+  };
+  const byPasskey = Buffer.from("passkey1").toString("hex");
+  await pool.query(
+    `INSERT INTO waiting_orders (id, team_id, member, kind, nonce, chain_id, form, document, method, path, body, signature, expires_at)
+     VALUES ('ord_key', 'own_team', 'Me', 'PayoutAddress', '0x' || repeat('1', 64), 0, 'numbers', '{}', 'PUT', '/api/payout', '{}', $1, now() + interval '1 day')`,
+    [`0x${byPasskey.toUpperCase()}00`],
+  );
+  await teamRefuses(/requests of a team that a passkey signed/);
+  await pool.query("UPDATE waiting_orders SET end_reason = 'withdrawn'");
+  const nameRecoveryWallet = (digit: string, second: string) =>
+    pool.query(
+      `INSERT INTO owner_orders (nonce, kind, owner_id, agent_id, chain_id, document, digest, deadline, signature, used_at)
+       VALUES ('0x' || repeat($1, 64), 'SecondWallet', 'own_team', '', 0, jsonb_build_object('second', $2::text),
+               '0x' || repeat('0', 64), 0, decode($3, 'hex'), clock_timestamp())`,
+      [digit, second, byPasskey],
+    );
+  await nameRecoveryWallet("1", address);
+  await teamRefuses(/recovery wallets of teams that were named with passkeys/);
+  await nameRecoveryWallet("2", `0x${"0".repeat(40)}`);
   t.match(await command([team, "--with-others"]), { done: true });
   const moved = await two.database.pool.query("SELECT id FROM owners WHERE id = ANY ($1)", [
     [ownerId, "own_team"],
