@@ -198,13 +198,13 @@ function buildImage(root, out, { version, commit, builtAt }) {
     return `no image: ${engine} has no engine that runs`;
   const { run } = commands(root);
   const name = `purser:${version}`;
-  const told = {
+  const labels = {
     COMMIT: commit,
     BUILT_AT: builtAt,
     VERSION: version,
     ...(process.env.NODE_IMAGE && { NODE_IMAGE: process.env.NODE_IMAGE }),
   };
-  const args = Object.entries(told).flatMap(([key, value]) => ["--build-arg", `${key}=${value}`]);
+  const args = Object.entries(labels).flatMap(([key, value]) => ["--build-arg", `${key}=${value}`]);
   run(engine, ["build", "-f", "server/Dockerfile", ...args, "-t", name, "."]);
   run(engine, ["save", "-o", join(out, `purser-image-${version}.tar`), name]);
   return `image ${name}`;

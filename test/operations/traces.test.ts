@@ -197,7 +197,7 @@ t.test("a spend is one trace with its block, settled by another process", async 
     "settlement.store",
     "settlement.broadcast",
     "settlement.block",
-    "settlement.told",
+    "settlement.outcome",
   ])
     t.equal(named(spans, name)?.pid, replica.child.pid, `${name}, where the lane is held`);
   const receipt = await chain.publicClient.getTransactionReceipt({

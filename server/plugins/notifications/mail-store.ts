@@ -62,7 +62,7 @@ export async function makeMails(
       await tx.emailAddress.update({ where: { ownerId }, data: { nextDigestAt: now } });
     if (batch.count === 0) continue;
     const owner = await tx.owner.findUniqueOrThrow({ where: { id: ownerId } });
-    const content: MailContent = { kind, owner: getAddress(owner.address), told: batch };
+    const content: MailContent = { kind, owner: getAddress(owner.address), batch };
     await tx.mail.create({ data: mailRow(ownerId, address, content, { now }) });
     made += 1;
   }

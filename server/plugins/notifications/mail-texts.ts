@@ -34,7 +34,7 @@ interface MailItem {
 export type MailContent =
   | { kind: "confirmation"; owner: string }
   | { kind: "address"; owner: string; change: "asked" | "moved" | "removed" | "away" }
-  | { kind: "urgent" | "digest"; owner: string; told: MailBatch };
+  | { kind: "urgent" | "digest"; owner: string; batch: MailBatch };
 
 interface Place {
   /** Without a trailing slash. */
@@ -106,7 +106,7 @@ function addressChanged(
 }
 
 function report(
-  { kind, owner, told: batch }: { kind: "urgent" | "digest"; owner: string; told: MailBatch },
+  { kind, owner, batch }: { kind: "urgent" | "digest"; owner: string; batch: MailBatch },
   place: Place,
 ): Letter {
   const isUrgent = kind === "urgent";

@@ -279,7 +279,7 @@ export class Tracker {
     };
     const write = (): Promise<FinalizeResult> => finalizeTransaction(ctx.pool, lease, tx, outcomes);
     const { trace } = slot;
-    alarmOf(ctx, await (trace ? trace.within("settlement.told", write) : write()));
+    alarmOf(ctx, await (trace ? trace.within("settlement.outcome", write) : write()));
     trace?.end(receipt, outcomes);
     slot.trace = undefined;
     if (isFirst) measure(ctx, slot, receipt, outcomes);
