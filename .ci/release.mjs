@@ -125,8 +125,8 @@ function mark(root, version, now) {
   return git("rev-parse", "HEAD");
 }
 
-/** Everything that others install. @param {string} root @param {string} out @param {string} version @param {Date} now */
-function build(root, out, version, now) {
+/** Everything that others install. @param {string} root @param {string} out @param {string} version @param {Date} now @param {boolean} keepImage */
+function build(root, out, version, now, keepImage) {
   const { run, git } = commands(root);
   const commit = git("rev-parse", "HEAD");
   const builtAt = now.toISOString();
@@ -176,7 +176,7 @@ function build(root, out, version, now) {
     "purser",
   ]);
   writeFileSync(join(out, `purser-${version}.cdx.json`), run("npm", ["run", "--silent", "sbom"]));
-  const image = buildImage(root, out, { version, commit, builtAt });
+  const image = buildImage(root, out, { version, commit, builtAt }, keepImage);
 
   const files = readdirSync(out).toSorted();
   const subject = files.map((name) => ({ name, digest: { sha256: sha256(join(out, name)) } }));
@@ -191,8 +191,11 @@ function build(root, out, version, now) {
   return { files: [...files, provenance, "SHA256SUMS"], image };
 }
 
-/** As a file, where a container engine runs. @param {string} root @param {string} out @param {{ version: string, commit: string, builtAt: string }} of */
-function buildImage(root, out, { version, commit, builtAt }) {
+/**
+ * As a file, where a container engine runs. A dry run leaves nothing in the engine.
+ * @param {string} root @param {string} out @param {{ version: string, commit: string, builtAt: string }} of @param {boolean} keepImage
+ */
+function buildImage(root, out, { version, commit, builtAt }, keepImage) {
   const engine = process.env.ENGINE || "docker";
   if (spawnSync(engine, ["info"], { stdio: "ignore" }).status !== 0)
     return `no image: ${engine} has no engine that runs`;
@@ -207,6 +210,7 @@ function buildImage(root, out, { version, commit, builtAt }) {
   const args = Object.entries(labels).flatMap(([key, value]) => ["--build-arg", `${key}=${value}`]);
   run(engine, ["build", "-f", "server/Dockerfile", ...args, "-t", name, "."]);
   run(engine, ["save", "-o", join(out, `purser-image-${version}.tar`), name]);
+  if (!keepImage) run(engine, ["rmi", name]);
   return `image ${name}`;
 }
 
@@ -279,7 +283,7 @@ function main() {
     const root = clone?.root ?? CHECKOUT;
     const commit = mark(root, version, now);
     console.log(`v${version} is ${commit}`);
-    const { files, image } = build(root, out, version, now);
+    const { files, image } = build(root, out, version, now, !clone);
     for (const name of files) console.log(`  ${name}`);
     console.log(image);
     console.log(

@@ -14,6 +14,8 @@ const git = (...args: string[]): string =>
 const state = () => [git("rev-parse", "HEAD"), git("tag"), git("status", "--porcelain")];
 const release = (...args: string[]) =>
   spawnSync("node", [".ci/release.mjs", ...args], { cwd: ROOT, encoding: "utf8" });
+const engine = process.env["ENGINE"] ?? "docker";
+const hasEngine = spawnSync(engine, ["info"], { stdio: "ignore" }).status === 0;
 const hasPip = spawnSync("python3", ["-m", "pip", "--version"]).status === 0;
 const VERSION = "77.8.9";
 
@@ -50,6 +52,15 @@ t.test(
       `purser-service-${VERSION}.tar.gz`,
     ])
       t.ok(named.includes(name), name);
+
+    await t.test("the image", { skip: hasEngine ? false : "no container engine" }, async (t) => {
+      const file = `purser-image-${VERSION}.tar`;
+      t.ok(named.includes(file));
+      const manifest = execFileSync("tar", ["-xOf", join(out, file), "manifest.json"]);
+      t.match(JSON.parse(manifest.toString()), [{ RepoTags: [`purser:${VERSION}`] }]);
+      const kept = execFileSync(engine, ["image", "ls", "--quiet", `purser:${VERSION}`]);
+      t.equal(kept.toString(), "", "a dry run leaves nothing in the engine");
+    });
 
     const json = (name: string): unknown => JSON.parse(readFileSync(join(out, name), "utf8"));
     t.match(json(`purser-${VERSION}.provenance.json`), {
