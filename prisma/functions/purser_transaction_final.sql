@@ -3,7 +3,8 @@
 -- outcomes are written. Payments that it carried without effect return to the queue: by themselves where they caused the
 -- failure (p_faults: nonces of authorizations), or later where the transaction was given up. Payers that caused failures are
 -- recorded, and the gas paid (p_cost) is charged, once. These are facts of the chain: no lease is needed to record them, and
--- recording them twice changes nothing. Returns the same as purser_settlements_finalize.
+-- recording them twice changes nothing. Returns the same as purser_settlements_finalize, and `included` where the row says that
+-- the transaction is in another block: the caller then checks that block first (purser_transaction_reopened).
 CREATE FUNCTION purser_transaction_final(
   p_chain_id BIGINT, p_address TEXT, p_nonce BIGINT, p_status TEXT,
   p_hash TEXT, p_block_number BIGINT, p_block_hash TEXT, p_gas_used BIGINT, p_outcomes JSONB,
@@ -23,7 +24,12 @@ BEGIN
   IF was.status IS NULL OR was.status NOT IN ('pending', 'included')
      OR (was.status = 'included'
          AND (p_status NOT IN ('mined', 'given_up') OR was.block_hash <> p_block_hash)) THEN
-    RETURN '{"finished": 0, "corrected": []}'::jsonb;
+    v_result := '{"finished": 0, "corrected": []}';
+    IF was.status = 'included' AND was.block_hash <> p_block_hash THEN
+      v_result := v_result || jsonb_build_object('included', jsonb_build_object(
+        'hash', was.mined_hash, 'blockNumber', was.block_number::text, 'blockHash', was.block_hash));
+    END IF;
+    RETURN v_result;
   END IF;
   UPDATE relayer_transactions
      SET status = p_status, mined_hash = p_hash, block_number = p_block_number, block_hash = p_block_hash,

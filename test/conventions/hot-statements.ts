@@ -260,7 +260,7 @@ async function settleInEveryWay(t: Test, pool: Pool, agent: SeededAgent, ids: [s
   t.ok(await settlements.findOpenRecord(pool, first));
   t.ok(await settlements.findByAuthorization(pool, request.authorization));
   await settlements.openWatched(pool, CHAIN_ID, 100);
-  await settlements.unfinalByOthers(pool, CHAIN_ID, 1n, 100);
+  await settlements.settledUnfollowed(pool, CHAIN_ID, 1n, 100);
   await settlements.openPastDeadline(pool, CHAIN_ID, 1n, 100);
   t.ok((await settlements.countQueued(pool, CHAIN_ID)) > OPEN_SETTLEMENTS / 2);
 

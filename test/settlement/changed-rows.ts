@@ -322,7 +322,12 @@ export class ChangedRows {
         lines.push(`${name}: ${this.shown(Object.fromEntries(changed))}`);
     }
     for (const name of before.keys()) if (!after.has(name)) lines.push(`${name}: deleted`);
-    return lines.map((line) => line.replaceAll(/0x0*([0-9a-f]{2,})/g, named)).toSorted();
+    return lines.map((line) => this.named(line)).toSorted();
+  }
+
+  /** Hashes as the names that they were made of. */
+  named(line: string): string {
+    return line.replaceAll(/0x0*([0-9a-f]{2,})/g, named);
   }
 
   shown(value: unknown): string {

@@ -56,12 +56,20 @@ export async function outcomeChecks(t: Test) {
       await inRows(async (rows) => {
         await prepare(rows);
         await rows.neighbours();
-        let result: { finished: number; corrected: { id: string; kind: string }[] } | undefined;
+        let result:
+          | {
+              finished: number;
+              corrected: { id: string; kind: string }[];
+              included?: Record<"hash" | "blockNumber" | "blockHash", string>;
+            }
+          | undefined;
         const changes = await rows.changesOf(async () => {
           result = (await call(rows)) as typeof result;
         });
         const corrected = result?.corrected.map(({ id, kind }) => `corrected: ${id} ${kind}`) ?? [];
-        const all = [`finished: ${result?.finished}`, ...changes, ...corrected];
+        const elsewhere = result?.included;
+        const included = elsewhere ? [`included: ${rows.named(rows.shown(elsewhere))}`] : [];
+        const all = [`finished: ${result?.finished}`, ...changes, ...corrected, ...included];
         t.same(all, expected);
         // Written twice, an outcome changes nothing.
         const again = await rows.changesOf(() => call(rows));

@@ -323,8 +323,12 @@ await check(
   "another block",
   three(ended("settled"), included),
   final({ status: "mined", block: 61 }),
-  ["finished: 0"],
+  ["finished: 0", "included: blockHash b60, blockNumber 60, hash t5"],
 );
+await check("included in another block", three(ended("settled"), included), final({ block: 61 }), [
+  "finished: 0",
+  "included: blockHash b60, blockNumber 60, hash t5",
+]);
 await check("included twice", three(ended("settled"), included), final({ outcomes: [] }), [
   "finished: 0",
 ]);

@@ -270,8 +270,11 @@ export class World {
     return aboutAtomic - (aboutAtomic % 1_000n) + this.#amounts;
   }
 
-  /** Asks like a careful client: again, at any process, with the same key, until there is an outcome. */
-  async untilAnswered(intent: Intent, call: Call, tries = 60): Promise<Answer | Lost> {
+  /**
+   * Asks like a careful client: again, at any process, with the same key, until there is an outcome. For longer than the
+   * longest fault, which is a minute and a half of gas that is too dear.
+   */
+  async untilAnswered(intent: Intent, call: Call, tries = 120): Promise<Answer | Lost> {
     const client = currentActor() as Client;
     const fromMs = this.timeline.nowMs;
     let answer: Answer | Lost = NO_ANSWER;

@@ -70,7 +70,7 @@ const isMatch = (
   topics.every((wanted, index) => [wanted].flat().includes(log.topics[index] ?? "0x"));
 
 /** The true answer. */
-function answer(world: World, method: string, params: unknown[]): unknown {
+export function answer(world: World, method: string, params: unknown[]): unknown {
   const head = world.head ?? 100n;
   const mined = (world.transactions ?? []).filter(({ block }) => block <= head);
   const byHash = mined.find(({ hash }) => hash === params[0]);

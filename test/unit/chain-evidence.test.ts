@@ -20,6 +20,7 @@ import {
 import { schemeOf } from "../../server/schemes/index.ts";
 import { EXACT_PROXY, UPTO_PROXY } from "../../server/schemes/permit2/onchain.ts";
 import {
+  answer,
   contextOf,
   GONE,
   hashOfBlock,
@@ -902,6 +903,16 @@ t.test("refusals by several endpoints", async (t) => {
     t.equal(found[0] && "outcome" in found[0].proof, isEnd, what);
     t.equal(noted.suspected, suspected, what);
   }
+});
+
+t.test("endpoints at two blocks refuse for two reasons", async (t) => {
+  const ahead: Lie = (method, [call, at]) =>
+    at === "latest" ? answer({ head: 101n, ended: usedAt(101n) }, method, [call, at]) : undefined;
+  const { ctx, noted } = contextOf({}, { endpoints: [() => undefined, ahead] });
+  const refused = [{ record: recordOf(), text: "?" }];
+  const [found] = await proveRefused(ctx, refused, new Refusals(), async () => [true]);
+  t.same(found?.proof, { retryAfterMs: 500 }, "one sees that it was used: it may have been paid");
+  t.equal(noted.suspected, 1);
 });
 
 t.test("several endpoints, and a payment that failed too often to be asked for", async (t) => {

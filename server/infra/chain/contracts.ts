@@ -157,7 +157,7 @@ export async function readMany(
 export async function readAuthorizationStates(
   rpc: Caller,
   refs: readonly AuthorizationRef[],
-  block: bigint,
+  block: bigint | "latest",
 ): Promise<(boolean | undefined)[]> {
   const states: (boolean | undefined)[] = [];
   for (let start = 0; start < refs.length; start += MAX_CALLS) {

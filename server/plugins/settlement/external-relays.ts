@@ -15,8 +15,8 @@ import {
   openPastDeadline,
   openWatched,
   postponeLook,
+  settledUnfollowed,
   takeRefused,
-  unfinalByOthers,
   voidLapsedClaims,
 } from "./store.ts";
 import { traceProven } from "./transaction-trace.ts";
@@ -128,23 +128,21 @@ export class ExternalRelays {
       );
   }
 
-  /**
-   * Checks again what other parties' transactions paid, because a reorganisation may have removed the block.
-   */
+  /** Checks again what no lane follows, because a reorganisation may have removed the block. */
   async #followToFinality(): Promise<void> {
     const ctx = this.#ctx;
     const { confirmations, chainId } = ctx.network;
     const head = ctx.heads.head ?? (await ctx.heads.refresh());
     const final = head.number - BigInt(confirmations - 1);
-    const records = await unfinalByOthers(ctx.pool, chainId, final, MAX_ROWS);
+    const records = await settledUnfollowed(ctx.pool, chainId, final, MAX_ROWS);
     await this.#each(records, async (record) => {
-      const { txHash: tx, blockNumber: number, blockHash } = record;
+      const { txHash: tx, blockNumber: number, blockHash, byOther } = record;
       if (tx === null || number === null || blockHash === null) return undefined;
       const found = await findingIn(ctx, tx, record.authorization, head.number);
       if (found?.fate === "paid") {
         const { receipt, isFinal, charged } = found;
         const proof = proofOf(receipt);
-        const settled = { status: "settled" as const, proof, isFinal, byOther: true };
+        const settled = { status: "settled" as const, proof, isFinal, byOther };
         return { ...keyOf(record), ...settled, ...amountIn(charged) };
       }
       // The receipt may be late. Only a different block at the same height proves a reorganisation.

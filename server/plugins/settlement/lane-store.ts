@@ -277,6 +277,14 @@ export interface FinalTransaction {
   offenders?: readonly string[];
 }
 
+interface FinalizeTransactionResult extends FinalizeResult {
+  /**
+   * Set when nothing was written, because the row says that the transaction is in this other block. An earlier write
+   * whose response was lost, or another process, has recorded it.
+   */
+  included?: Inclusion;
+}
+
 /**
  * Writes the state of the transaction and its proven outcomes in one step. Authorizations that it carried
  * without effect return to the queue, to be retried or proven impossible.
@@ -286,9 +294,13 @@ export async function finalizeTransaction(
   lane: LaneKey,
   tx: FinalTransaction,
   outcomes: readonly ProvenOutcome[],
-): Promise<FinalizeResult> {
-  const write = async (proven: readonly ProvenOutcome[]): Promise<FinalizeResult> => {
-    const { rows } = await sql.query<{ result: FinalizeResult }>({
+): Promise<FinalizeTransactionResult> {
+  const write = async (proven: readonly ProvenOutcome[]): Promise<FinalizeTransactionResult> => {
+    const { rows } = await sql.query<{
+      result: FinalizeResult & {
+        included?: Record<"hash" | "blockHash", Hex> & { blockNumber: string };
+      };
+    }>({
       name: "transaction-final",
       text: `SELECT purser_transaction_final(
          p_chain_id => $1, p_address => $2, p_nonce => $3, p_status => $4, p_hash => $5,
@@ -309,7 +321,10 @@ export async function finalizeTransaction(
         String(tx.gasCost ?? 0n),
       ],
     });
-    return rows[0]?.result ?? NOTHING_FINALIZED;
+    const result = rows[0]?.result;
+    if (!result?.included) return result ?? NOTHING_FINALIZED;
+    const { included } = result;
+    return { ...result, included: { ...included, blockNumber: BigInt(included.blockNumber) } };
   };
   try {
     return await write(outcomes);

@@ -184,7 +184,15 @@ async function confirmations(
       );
     };
   }
-  const { answers, needed } = await ctx.rpc.witnesses(refusedBy);
+  const refs = refused.map(({ record }) => record.authorization);
+  const { answers, needed } = await ctx.rpc.witnesses(async (endpoint) => {
+    const [rejects, states] = await Promise.all([
+      refusedBy(endpoint),
+      reads.readAuthorizationStates(endpoint, refs, "latest"),
+    ]);
+    // An endpoint that is ahead of the others rejects what it sees as used: that is no reason to refuse.
+    return rejects.map((isRejected, index) => isRejected && states[index] === false);
+  });
   if (answers.some((verdicts) => verdicts.includes(false))) ctx.rpc.suspectEndpoint();
   return (index) =>
     answers.length >= needed && answers.every((verdicts) => verdicts[index] === true);

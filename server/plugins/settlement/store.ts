@@ -447,8 +447,11 @@ export const usesAlike = (
     values: [...keyValues(authorization), String(block)],
   });
 
-/** Settlements paid by other parties' transactions that are now deep enough to be final. */
-export const unfinalByOthers = (
+/**
+ * Settled, deep enough to be final, and followed by no lane: paid by another party's transaction, or by one of ours that
+ * is final already. The latter is what one endpoint shows that is wrong.
+ */
+export const settledUnfollowed = (
   sql: Sql,
   chainId: number,
   finalBlock: bigint,
@@ -456,10 +459,13 @@ export const unfinalByOthers = (
 ): Promise<SettlementRecord[]> =>
   read(sql, {
     name: "watch-unfinal",
-    text: `SELECT ${columnsOf()} FROM settlements
-      WHERE chain_id = $1 AND status = 'settled' AND by_other AND final_at IS NULL AND block_number <= $2
-        AND look_at <= clock_timestamp()
-      ORDER BY block_number LIMIT $3`,
+    text: `SELECT ${columnsOf("s.")} FROM settlements s
+      WHERE s.chain_id = $1 AND s.status = 'settled' AND s.final_at IS NULL AND s.block_number <= $2
+        AND s.look_at <= clock_timestamp()
+        AND (s.by_other OR NOT EXISTS (
+          SELECT FROM relayer_attempts a JOIN relayer_transactions t USING (chain_id, lane_address, nonce)
+           WHERE a.hash = s.tx_hash AND t.status IN ('pending', 'included')))
+      ORDER BY s.block_number LIMIT $3`,
     values: [chainId, String(finalBlock), limit],
   });
 

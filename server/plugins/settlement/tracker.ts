@@ -4,7 +4,12 @@
  * Transactions that are in no block yet are handled in mempool.ts.
  */
 import type { Hex, LocalAccount } from "viem";
-import { readHeader, readReceipt, type RpcReceipt } from "../../infra/chain/contracts.ts";
+import {
+  readHeader,
+  readNonce,
+  readReceipt,
+  type RpcReceipt,
+} from "../../infra/chain/contracts.ts";
 import type { Head, PiggybackRead } from "../../infra/chain/heads.ts";
 import type { RpcCall } from "../../infra/chain/rpc.ts";
 import { alarmOf, type EngineContext } from "./context.ts";
@@ -29,7 +34,6 @@ import {
   takenByOther,
 } from "./receipts.ts";
 import { TransactionTrace } from "./transaction-trace.ts";
-import type { FinalizeResult } from "./types.ts";
 
 /** At most this many sends wait for their block at once; one of them is enough to announce the block. */
 const MAX_WAITING = 4;
@@ -182,7 +186,6 @@ export class Tracker {
     if (failed) throw failed.reason;
   }
 
-  /** A lagging node can show a gap for a moment; a transaction for a nonce that is used would be rejected. */
   async #noticeGap(next: bigint, lowest: Slot | undefined): Promise<void> {
     if (!lowest || lowest.nonce <= next) return void (this.#gapSinceMs = undefined);
     const now = performance.now();
@@ -192,10 +195,19 @@ export class Tracker {
     await this.closeGap(next, lowest.nonce);
   }
 
-  /** Fills the nonces from `from` up to `to`, and follows the transactions that this creates. */
+  /**
+   * Fills the nonces from `from` up to `to`, and follows the transactions that this creates. A lagging endpoint shows
+   * a gap, too, so all that respond must show it.
+   */
   async closeGap(from: bigint, to: bigint): Promise<void> {
     const { ctx, lease } = this.#deps;
-    if ((await this.#mempool.fillGap(from, to)) === 0) return;
+    const { answers, needed } = await ctx.rpc.witnesses((endpoint) =>
+      readNonce(endpoint, lease.address, "latest"),
+    );
+    if (answers.length < needed) return;
+    const first = answers.reduce((one, other) => (one > other ? one : other), from);
+    if (first >= to) return ctx.rpc.suspectEndpoint();
+    if ((await this.#mempool.fillGap(first, to)) === 0) return;
     for (const tx of await pendingTransactions(ctx.pool, lease))
       if (!this.slots.has(tx.nonce)) await this.send(this.add(tx));
   }
@@ -277,9 +289,12 @@ export class Tracker {
       ...place,
       ...(isFirst && !isVoid && (await attributeFailure(ctx, slot, receipt, outcomes))),
     };
-    const write = (): Promise<FinalizeResult> => finalizeTransaction(ctx.pool, lease, tx, outcomes);
+    const write = () => finalizeTransaction(ctx.pool, lease, tx, outcomes);
     const { trace } = slot;
-    alarmOf(ctx, await (trace ? trace.within("settlement.outcome", write) : write()));
+    const result = await (trace ? trace.within("settlement.outcome", write) : write());
+    alarmOf(ctx, result);
+    // Its recorded block is checked first (#followIncluded).
+    if (result.included) return void (slot.included = result.included);
     trace?.end(receipt, outcomes);
     slot.trace = undefined;
     if (isFirst) measure(ctx, slot, receipt, outcomes);
@@ -377,15 +392,14 @@ export class Tracker {
       "a foreign transaction used one of our nonces",
     );
     const { txHash: hash, blockNumber, blockHash } = taken;
-    alarmOf(
-      ctx,
-      await finalizeTransaction(
-        ctx.pool,
-        lease,
-        { nonce: slot.nonce, status: "replaced", hash, blockNumber, blockHash },
-        [],
-      ),
+    const result = await finalizeTransaction(
+      ctx.pool,
+      lease,
+      { nonce: slot.nonce, status: "replaced", hash, blockNumber, blockHash },
+      [],
     );
+    alarmOf(ctx, result);
+    if (result.included) return void (slot.included = result.included);
     slot.trace?.end(undefined);
     this.slots.delete(slot.nonce);
     this.#deps.onProgress();
