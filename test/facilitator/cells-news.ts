@@ -68,7 +68,7 @@ export async function newsCases(
       return news.notices.length > 0;
     });
     const written = [1, 2, 3].map(() => writeNews(pool, "c2", { asked, news }));
-    t.same((await Promise.all(written)).toSorted(), [false, false, true]);
+    t.equal((await Promise.all(written)).filter(Boolean).length, 1);
     await pool.query("UPDATE cell_news SET next_read_at = now()");
     await readAll();
     t.equal((await settlements()).length, 4);
