@@ -102,7 +102,7 @@ ${Object.entries(NOTIFICATION_MEANINGS)
   .join("\n")}
 
 Messages about what moved no money, and \`agent.funded\`, are limited to 200 an hour for each type and agent. Corrections are not limited.
-\`GET /api/notifications\` and the app list the messages of the last 30 days, with \`title\`, \`detail\`, \`readAt\` and the number of unread ones; \`POST /api/notifications/read\` marks
+\`GET /api/notifications\` and the app list the messages of the last 30 days and the last settlement, with \`title\`, \`detail\`, \`readAt\` and the number of unread ones; \`POST /api/notifications/read\` marks
 them. They are recorded whether or not a webhook, an e-mail address or a device is set up.
 `;
 

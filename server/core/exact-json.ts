@@ -28,6 +28,7 @@ const newMark = (): string => randomBytes(9).toString("base64url");
 const NUMBER = /-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/y;
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
+const COLON = 0x3a;
 
 /** Like JSON.parse, but a number that a double would change becomes an ExactJson. */
 export function parseExact(text: string): unknown {
@@ -61,6 +62,27 @@ function markNumbers(json: string, mark: string): string | undefined {
     } else at += 1;
   }
   return parts.length === 0 ? undefined : parts.join("") + json.slice(done);
+}
+
+/**
+ * Whether an object in valid JSON has two members of one name. Parsers keep different ones, so what a proxy checked would
+ * not be what is paid. `value` is the parsed text, not nested too deep.
+ */
+export function repeatsName(json: string, value: unknown): boolean {
+  let named = 0;
+  for (let at = 0; at < json.length;) {
+    const code = json.charCodeAt(at);
+    if (code === COLON) named += 1;
+    at = code === QUOTE ? afterString(json, at) : at + 1;
+  }
+  return named !== countMembers(value);
+}
+
+function countMembers(value: unknown): number {
+  if (typeof value !== "object" || value === null) return 0;
+  const members: unknown[] = Object.values(value);
+  const own = Array.isArray(value) ? 0 : members.length;
+  return members.reduce<number>((sum, member) => sum + countMembers(member), own);
 }
 
 /**

@@ -91,6 +91,7 @@ const GAS_ACCOUNTS = `
        AND (account LIKE 'cancels:%' OR (held <= 0 AND split_part(account, ':', 1) IN ('payer', 'payee')))
      ORDER BY used_on LIMIT $2))`;
 
+/** The last payment of each payee stays: of one that is paid in other cells nothing else shows that it is a merchant. */
 const NOTIFICATIONS = `
   WITH gone AS (
     DELETE FROM notifications WHERE ctid = ANY (ARRAY(
@@ -98,6 +99,10 @@ const NOTIFICATIONS = `
        WHERE n.created_at < now() - make_interval(hours => $1) AND NOT EXISTS (
          SELECT 1 FROM webhook_deliveries d
           WHERE d.owner_id = n.owner_id AND d.notification_id = n.id AND d.status IN ('waiting', 'failed'))
+         AND (n.type <> 'settlement.settled' OR EXISTS (
+           SELECT 1 FROM notifications later
+            WHERE later.owner_id = n.owner_id AND later.type = n.type
+              AND (later.created_at, later.id) > (n.created_at, n.id)))
        ORDER BY n.created_at LIMIT $2))
     RETURNING owner_id, id),
   notified AS (

@@ -95,7 +95,8 @@ export const X402FetchRequest = Strict(
       Type.Integer({
         minimum: 100,
         maximum: 120_000,
-        description: "For each response of the target (default 30000)",
+        description:
+          "For each response of the target (default 30000). A seller settles before it answers: with a short time you may pay and get nothing",
       }),
     ),
     detail: Type.Optional(Detail),

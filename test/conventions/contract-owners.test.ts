@@ -96,6 +96,11 @@ t.test("signing in and out", async (t) => {
   const gone = await call("GET", "/api/auth/session", undefined, headers);
   t.match(gone, { status: 401, body: { code: "session_required" } });
   t.match(gone.headers["www-authenticate"], /./);
+  const key = { authorization: "Bearer purser_key" };
+  t.match(await call("GET", "/api/agents/spend", undefined, key), {
+    status: 401,
+    body: { code: "session_required", detail: /key does not open GET \/api\/agents\/:id.*method/ },
+  });
   const elsewhere = { ...owner.headers, origin: "https://elsewhere.example" };
   t.match(await call("POST", "/api/agents", {}, elsewhere), {
     status: 403,

@@ -51,23 +51,28 @@ t.test("the body of every route", async (t) => {
     ["POST", "PUT", "PATCH", "DELETE"].includes(method),
   );
   t.ok(routes.length > 20, `${routes.length} routes`);
-  for (const { method, url, auth } of routes) {
-    const response = await app.inject({
-      method: method as "POST",
-      url: url.replace(":id", agent.id).replace(/:\w+/, agent.keyId),
-      headers: credentials[auth],
-      payload: `{"body":${DEEP}}`,
-    });
-    // OAuth's own endpoints use OAuth's error format, and two of them accept no JSON.
-    const refusal = url.startsWith("/oauth/")
-      ? { error: "invalid_request" }
-      : { code: "invalid_json", detail: /nested deeper than 64 levels/ };
-    t.match(
-      { status: response.statusCode, ...response.json<object>() },
-      { status: 400, ...refusal },
-      `${method} ${url}`,
-    );
-  }
+  const refused: [string, RegExp][] = [
+    [`{"body":${DEEP}}`, /nested deeper than 64 levels/],
+    ['{"amount":"1","amount":"2"}', /two members of one name/],
+  ];
+  for (const { method, url, auth } of routes)
+    for (const [payload, detail] of refused) {
+      const response = await app.inject({
+        method: method as "POST",
+        url: url.replace(":id", agent.id).replace(/:\w+/, agent.keyId),
+        headers: credentials[auth],
+        payload,
+      });
+      // OAuth's own endpoints use OAuth's error format, and two of them accept no JSON.
+      const refusal = url.startsWith("/oauth/")
+        ? { error: "invalid_request" }
+        : { code: "invalid_json", detail };
+      t.match(
+        { status: response.statusCode, ...response.json<object>() },
+        { status: 400, ...refusal },
+        `${method} ${url} ${payload.slice(0, 20)}`,
+      );
+    }
 
   await t.test("ordinary nesting is accepted", async (t) => {
     const payer = privateKeyToAccount(generatePrivateKey());

@@ -4,11 +4,17 @@ import { text } from "node:stream/consumers";
 import type { Test } from "tap";
 import { deleteOldRows } from "../../server/infra/retention.ts";
 import { FORWARD_HEADER } from "../../server/plugins/cells/index.ts";
+import {
+  placeIn,
+  readNewsFor,
+  takeTurn,
+  writeNews,
+} from "../../server/plugins/cells/news-store.ts";
 import { signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { FEE_ADDRESS, pay, payFeesUrl, refund, send } from "../merchants/world.ts";
 import { post, signedPayment } from "./payments.ts";
-import type { CellsWorld } from "./cells-world.ts";
+import { newsAreRead, type CellsWorld } from "./cells-world.ts";
 
 interface Asked {
   feesAfter?: string | null;
@@ -38,26 +44,34 @@ export async function newsCases(
     (await notified())
       .filter(({ type }) => type === "settlement.settled")
       .map(({ data }) => data["settlementId"]);
-  const readAll = () => Promise.all(worlds.map(({ app }) => app.readNewsOfCells()));
-  /** Other tests' transactions on the same server hold news back, too. */
-  const arrives = (isThere: () => Promise<boolean>): Promise<void> =>
-    until(async () => {
-      await readAll();
-      return isThere();
-    });
+  const readAll = () => Promise.all(worlds.map(newsAreRead));
   const areSettlements = (count: number): Promise<void> =>
-    arrives(async () => (await settlements()).length >= count);
+    until(async () => (await settlements()).length >= count);
 
   const paid: string[] = [];
   await t.test("each settlement is notified once, however often the news are read", async (t) => {
     paid.push(await payFrom("c1"), await payFrom("c2"), await payFrom("c3"));
-    await Promise.all([areSettlements(3), areSettlements(3), areSettlements(3)]);
+    await areSettlements(3);
     await readAll();
     t.same(new Set(await settlements()), new Set(paid));
     t.equal((await settlements()).length, 3);
-    // Nobody asks: the round of the service reads by itself.
+
+    // Three replicas have read the same, and write it together.
+    const { pool } = one.app;
+    await until(() => takeTurn(pool, "c2", 600_000));
     paid.push(await payFrom("c2", "2000"));
-    await until(async () => (await settlements()).length === 4);
+    const asked = await placeIn(pool, "c2");
+    let news = await readNewsFor(two.app.pool, "c1", asked);
+    // Other tests' transactions on the same server hold news back.
+    await until(async () => {
+      news = await readNewsFor(two.app.pool, "c1", asked);
+      return news.notices.length > 0;
+    });
+    const written = [1, 2, 3].map(() => writeNews(pool, "c2", { asked, news }));
+    t.equal((await Promise.all(written)).filter(Boolean).length, 1);
+    await pool.query("UPDATE cell_news SET next_read_at = now()");
+    await readAll();
+    t.equal((await settlements()).length, 4);
     t.match((await notified()).at(-1), {
       type: "settlement.settled",
       data: { settlementId: paid.at(-1), amount: "0.002", payTo: payTo.toLowerCase() },
@@ -96,7 +110,11 @@ export async function newsCases(
       paid.push(await payFrom("c3"));
       await areSettlements(before + 1);
       t.same((await settlements()).slice(before), [paid.at(-1)], "the third cell's is here");
-      t.same(await one.app.readNewsOfCells(), ["c2"]);
+      await newsAreRead(one);
+      const { rows } = await one.database.pool.query<{ cell: string }>(
+        "SELECT cell FROM cell_news WHERE read_at < next_read_at - interval '1 second'",
+      );
+      t.same(rows, [{ cell: "c2" }], "only the second one's are old");
     });
     await areSettlements(before + 2);
     t.equal((await settlements()).at(-1), paid.at(-2));
@@ -130,7 +148,6 @@ export async function newsCases(
       await whileAnswering(listener, async () => {
         await until(() => isAsked);
         paid.push(await payFrom("c3"));
-        // Nobody asks: the round of the service reads by itself.
         await until(async () => (await settlements()).length > before);
         t.same((await settlements()).slice(before), [paid.at(-1)], "the third cell's is here");
       });
@@ -151,15 +168,12 @@ export async function newsCases(
       await open.query("SELECT pg_current_xact_id()");
       paid.push(await payFrom("c2"));
       await pool.query("UPDATE cell_notices SET created_at = now() - interval '1 hour'");
-      await until(async () => {
-        await readAll();
-        return (await ageInFirst()) > 3_000;
-      });
+      await until(async () => (await ageInFirst()) > 3_000);
     } finally {
       await open.query("COMMIT");
       open.release();
     }
-    await arrives(async () => (await settlements()).includes(paid.at(-1)));
+    await until(async () => (await settlements()).includes(paid.at(-1)));
     await readAll();
     t.ok((await ageInFirst()) < 600, "and they are new again");
   });
@@ -168,7 +182,7 @@ export async function newsCases(
     const back = { account: merchant.account, headers: merchant.headers };
     const made = await refund(one, back, String(paid[1]));
     t.match(made, { status: 200, body: { status: "settled" } });
-    await arrives(async () => (await notified()).at(-1)?.type === "refund.settled");
+    await until(async () => (await notified()).at(-1)?.type === "refund.settled");
     t.match((await notified()).at(-1), {
       type: "refund.settled",
       data: { settlementId: paid[1], refundId: made.body["id"] },
@@ -189,7 +203,7 @@ export async function newsCases(
       );
       return String(places.rows[0]?.place);
     };
-    await arrives(async () => !(await placeOf()).startsWith(String(future)));
+    await until(async () => !(await placeOf()).startsWith(String(future)));
     paid.push(await payFrom("c2"));
     await areSettlements(before + 1);
     t.same((await settlements()).slice(before), [paid.at(-1)], "nothing twice");
@@ -207,7 +221,7 @@ export async function newsCases(
       );
       return rows[0]?.read === true;
     };
-    await arrives(isReadByAll);
+    await until(isReadByAll);
     await deleteOldRows(two.app.pool, two.config.retention);
     t.equal(await countOf(), 1, "the newest stays");
     await pool.query("UPDATE cell_notices SET created_at = now() - interval '2 hours'");
@@ -235,7 +249,7 @@ export async function newsCases(
     };
     /** In every cell. */
     const areOwed = (owed: bigint): Promise<void> =>
-      arrives(async () => {
+      until(async () => {
         const sums = worlds.map(({ database }) =>
           database.pool.query<{ owed: string }>(
             `SELECT sum(charged - paid)::text AS owed FROM (

@@ -4,6 +4,7 @@ import type { ServerResponse } from "node:http";
 import type { Test } from "tap";
 import { request } from "undici";
 import { hashBody, signForward } from "../../server/core/cells.ts";
+import { deleteOldRows } from "../../server/infra/retention.ts";
 import { signIn } from "../helpers/owner.ts";
 import { until } from "../helpers/until.ts";
 import { pay, refund, refundUrl, send, type Owner } from "../merchants/world.ts";
@@ -121,11 +122,20 @@ export async function merchantCases(t: Test, { worlds, payerOf, whileDown }: Cel
     const payer = payers.c2;
     await pay({ app: two.app, chain, payer }, account, "1000");
     const isNotified = async (): Promise<boolean> => {
-      await one.app.readNewsOfCells();
       const { body } = await send(one, other, "GET", "/api/notifications");
       return (body["items"] as unknown[]).length > 0;
     };
     await until(isNotified);
+    // Longer ago than notifications are kept.
+    const { pool } = one.app;
+    await pool.query(
+      `UPDATE notifications SET created_at = now() - interval '40 days'
+        WHERE owner_id = (SELECT id FROM owners WHERE address = $1)`,
+      [account.toLowerCase()],
+    );
+    await deleteOldRows(pool, one.config.retention);
+    const { body: kept } = await send(one, other, "GET", "/api/notifications");
+    t.match(kept["items"], [{ type: "settlement.settled" }], "the last one");
     const body = await signedPayment({ chain, payer, payTo: account, amount: "9000000" });
     t.match(await post(three.app, "verify", body), { isValid: false });
     await three.app.keepRefusals();

@@ -8,6 +8,7 @@ import { addCells } from "../../server/plugins/cells/news-store.ts";
 import { cellOfPayer, type Cell } from "../../server/core/cells.ts";
 import { testApp, type TestApp } from "../helpers/app.ts";
 import { testChain, withOwnAccounts } from "../helpers/chain.ts";
+import { until } from "../helpers/until.ts";
 import { FEE_ADDRESS } from "../merchants/world.ts";
 
 export const SECRET = "cells of one service, and a test";
@@ -23,6 +24,31 @@ export interface CellsWorld {
   whileAnswering: (answer: RequestListener, act: () => Promise<void>) => Promise<void>;
 }
 
+/** Waits until a cell has begun and ended a round of reading the others' news, whether they answered or not. */
+export async function newsAreRead({ app }: TestApp): Promise<void> {
+  const { pool, config } = app;
+  const reading = async (cell: string, after: Date): Promise<Date> => {
+    let at = after;
+    await until(async () => {
+      const { rows } = await pool.query<{ at: Date }>(
+        "SELECT next_read_at AS at FROM cell_news WHERE cell = $1",
+        [cell],
+      );
+      at = rows[0]?.at ?? after;
+      return at > after;
+    });
+    return at;
+  };
+  const readFrom = async (cell: string): Promise<void> => {
+    // It takes the next turn only after the reading of the one before has ended.
+    const running = await reading(cell, new Date(0));
+    const begun = await reading(cell, running);
+    await reading(cell, begun);
+  };
+  const others = config.cells?.cells.filter(({ id }) => id !== config.cells?.self) ?? [];
+  await Promise.all(others.map(({ id }) => readFrom(id)));
+}
+
 export async function cellsWorld(t: Test): Promise<CellsWorld> {
   const chain = await testChain(t);
   // Filled while they start: each needs the other's port.
@@ -31,6 +57,7 @@ export async function cellsWorld(t: Test): Promise<CellsWorld> {
     testApp(t, {
       chain: id === "c1" ? chain : await withOwnAccounts(chain),
       listen: true,
+      timings: { cellNewsMs: 100 },
       configure: (config) => {
         cells.push({
           id,

@@ -154,6 +154,33 @@ t.test("a merchant's data", async (t) => {
     t.equal(Number(rows[0]?.sum), 2, "nothing is stored for unknown addresses");
   });
 
+  await t.test(
+    "refusals of an owner that moved away are stored in its new cell only",
+    async (t) => {
+      const seller = (await signIn(ctx)).account.address;
+      await pay(ctx, seller, "1000");
+      const broke = await signedPayment({ chain, payer: newAccount(), payTo: seller });
+      const refusedAndKept = async () => {
+        t.match(await post(app, "verify", broke), { isValid: false });
+        await app.keepRefusals();
+        const { rows } = await database.pool.query<{ all: number; products: number }>(
+          `SELECT (SELECT sum(count)::int FROM merchant_refusals r WHERE r.owner_id = o.id) AS all,
+                (SELECT sum(count)::int FROM merchant_product_refusals r WHERE r.owner_id = o.id) AS products
+           FROM owners o WHERE o.address = $1`,
+          [seller.toLowerCase()],
+        );
+        return rows[0];
+      };
+      t.same(await refusedAndKept(), { all: 1, products: 1 });
+      await database.pool.query(
+        `UPDATE owners SET moved_to = 'c2', moved_url = 'https://c2.example', moved_at = now()
+        WHERE address = $1`,
+        [seller.toLowerCase()],
+      );
+      t.same(await refusedAndKept(), { all: 1, products: 1 });
+    },
+  );
+
   await t.test("CSV without formulas, in chunks", async (t) => {
     const answer = await app.inject({
       url: "/api/merchant/settlements.csv?minimum=1",

@@ -57,6 +57,14 @@ t.test("four processes use all of a task, and not one unit more", async (t) => {
   t.same(await usedOf(agent, "job"), { used: 20n, reserved: 20n, payments: 20 });
 });
 
+t.test("a task's name shows every character, and opens the same task again", async (t) => {
+  const { agentId } = await fresh();
+  const open = () =>
+    openTask(prisma, agentId, { id: "named", limit: "1", name: " report\u202e \u200bfor Q4 " });
+  t.match(await open(), { isNew: true, task: { name: "report for Q4" } });
+  t.match(await open(), { isNew: false, task: { name: "report for Q4" } });
+});
+
 const TASKS = ["a", "b"] as const;
 const task = fc.constantFrom(...TASKS);
 const amount = fc.bigInt({ min: 1n, max: 4n });

@@ -1,10 +1,12 @@
 // Goal: no number in third-party JSON changes on its way through the service, and no string in it breaks out of its place.
+import * as fc from "fast-check";
 import t from "tap";
 import {
   ExactJson,
   jsonStringBytes,
   parseExact,
   parseMembers,
+  repeatsName,
   stringifyExact,
 } from "../../server/core/exact-json.ts";
 
@@ -71,6 +73,31 @@ t.test("an embedded document is written unchanged", async (t) => {
     '{"n":"5","when":"1970-01-01T00:00:00.000Z"}',
   );
   t.equal(stringifyExact(undefined), "null");
+});
+
+t.test("an object with two members of one name is noticed", async (t) => {
+  const repeats = (text: string) => repeatsName(text, JSON.parse(text));
+  for (const text of [
+    '{"amount":"1","amount":"2"}',
+    '{"amount":1,"am\\u006funt":1}',
+    '{"a":[{"b":{"c":1,"d":2,"c":3}}]}',
+    '[{"a":1},{"a":1,"a":1}]',
+    '{"a":{"x":1},"a":null}',
+    '{"\\"":1,"\\"":2}',
+  ])
+    t.ok(repeats(text), text);
+  for (const text of [
+    "{}",
+    "[]",
+    "null",
+    '":"',
+    '{"a":":","b":"\\":\\"a\\":1","c:":[":","a",":"]}',
+    '{"a":{"a":{"a":1}},"b":[{"a":1},{"a":1}]}',
+    '{ "a" : "\\\\" , "\\\\" : 1, "": "" }',
+    '{"constructor":1,"0":[[]],"\\u2028":2}',
+  ])
+    t.notOk(repeats(text), text);
+  fc.assert(fc.property(fc.json(), (text) => !repeats(text)));
 });
 
 t.test("invalid JSON is refused", async (t) => {

@@ -5,6 +5,7 @@ import { exactEip3009 } from "../../server/schemes/exact-eip3009/index.ts";
 import type { Scheme } from "../../server/schemes/scheme.ts";
 import {
   chooseTerms,
+  offersForAnswer,
   rank,
   termsOf,
   type Candidate,
@@ -169,6 +170,17 @@ t.test("offers of payment channels", async (t) => {
   t.same(
     both.offers.map((offer) => "payable" in offer),
     [false, true, false],
+  );
+  const answered = (accepts: OfferedTerms[], over: Partial<ChooseOptions>) =>
+    offersForAnswer(choose(accepts, over).offers, [ARC]);
+  t.match(
+    answered([through({ amount: "1" }), terms(), through({ protocol: "mpp" })], without),
+    [
+      { scheme: "batch-settlement", maximum: true, refused },
+      { scheme: "exact", maximum: undefined },
+      { scheme: null },
+    ],
+    "a refused one names its scheme too",
   );
   t.match(chosen([through({ amount: "5" }), through()], without), { channel, amountAtomic: 5n });
   t.match(chosen([through(), terms({ scheme: "other" })], without), { channel });

@@ -134,6 +134,20 @@ t.test("hostile sellers", async (t) => {
     });
   });
 
+  await t.test("settles, and answers too late: the refusal says what to change", async (t) => {
+    const result = await run(
+      { onProof: async ({ proof }) => void (await seller.settle(proof).catch(() => undefined)) },
+      { timeoutMs: 2_000 },
+    );
+    t.match(result, {
+      status: 502,
+      body: { code: "paid_upstream_failed", amountPaid: "0.001", detail: /longer timeoutMs/ },
+      proofs: 2,
+      nonces: 1,
+      earned: 1000n,
+    });
+  });
+
   await t.test("fails without settling: the budget is released before the answer", async (t) => {
     for (const status of [500, 503, 404, 400]) {
       const result = await run({

@@ -255,7 +255,7 @@ export type X402FetchRequest = {
   requestApproval?: boolean;
   /** With requestApproval: the reason for the payment, in a sentence for the owner */
   reason?: string;
-  /** For each response of the target (default 30000) */
+  /** For each response of the target (default 30000). A seller settles before it answers: with a short time you may pay and get nothing */
   timeoutMs?: number;
   /** How much the response contains (default short). Does not count as another call */
   detail?: "short" | "full";

@@ -36,9 +36,13 @@ export function readLabel(text: string | undefined, path: string): string {
 }
 
 function assertPrintable(text: string, path: string): void {
-  // Control characters, and marks that reorder text: they would let a label look like another one.
-  if (/[\p{Cc}\u2028\u2029\u202a-\u202e\u2066-\u2069]/u.test(text))
-    throw refuseField("validation_failed", path, "must not contain control characters");
+  // Also invisible ones and marks that reorder text: they would let a label look like another one. Emoji need joiners.
+  if (/[\p{Cc}\u2028\u2029]|(?![\u200c\u200d])\p{Cf}/u.test(text))
+    throw refuseField(
+      "validation_failed",
+      path,
+      "must not contain control or invisible characters",
+    );
 }
 
 const readRequestSettings = (fields: readonly Field[], body: object, path: string): object =>

@@ -257,7 +257,13 @@ const owner = fp(
 
     async function authenticate(request: FastifyRequest): Promise<SessionHolder> {
       const token = sessionCookie.read(request);
-      if (token === undefined) throw new ApiError("session_required", CHALLENGE);
+      if (token === undefined)
+        throw new ApiError("session_required", {
+          ...CHALLENGE,
+          ...(request.headers.authorization !== undefined && {
+            detail: `An API key does not open ${request.method} ${String(request.routeOptions.url)}, which is for owners. Check the method and the path in /openapi.json.`,
+          }),
+        });
       const hash = hashSessionToken(token);
       const session = await app.proveCredential(request, hash, {
         look: () => findSession(app.pool, hash),

@@ -18,13 +18,6 @@ import {
   writeNews,
 } from "./news-store.ts";
 
-declare module "fastify" {
-  interface FastifyInstance {
-    /** Reads what is new in the other cells, also just after another replica did. Returns those that do not answer. */
-    readNewsOfCells(): Promise<string[]>;
-  }
-}
-
 const PATH = "/api/cells/news";
 const ANSWER_MS = 2_000;
 
@@ -49,32 +42,23 @@ export function exchangeNews(app: FastifyInstance, cells: OtherCells): void {
     }
   };
   const silentBefore = new Set<string>();
-  /** False: it does not answer. */
-  const read = async (cell: Cell, isTurn: () => Promise<boolean>): Promise<boolean> => {
+  const read = async (cell: Cell): Promise<void> => {
     try {
-      if (!(await isTurn())) return true;
+      if (!(await takeTurn(pool, cell.id, everyMs))) return;
       await readFrom(cell);
       if (silentBefore.delete(cell.id)) log.info({ cell: cell.id }, "a cell's news are read again");
-      return true;
     } catch (error) {
       // Once, not every two seconds. The metric says how long.
       if (!silentBefore.has(cell.id))
         log.warn({ err: error, cell: cell.id }, "a cell's news cannot be read");
       silentBefore.add(cell.id);
-      return false;
     }
   };
-  app.decorate("readNewsOfCells", async () => {
-    const answers = await Promise.all(
-      cells.others.map(async (cell) => ((await read(cell, async () => true)) ? [] : [cell.id])),
-    );
-    return answers.flat();
-  });
 
   /** One for each cell: none of them waits for another one that is slow, or has much to report. */
   const running = new Map<string, Promise<unknown>>();
   const readInTurn = async (cell: Cell): Promise<void> => {
-    await read(cell, () => takeTurn(pool, cell.id, everyMs));
+    await read(cell);
     running.delete(cell.id);
   };
   const round = (): void => {

@@ -147,11 +147,17 @@ function validationError(error: FastifyError): ApiError {
   const errors = inOneSentence(error.validation ?? []).map((issue) => {
     const params = issue.params as { missingProperty?: string; additionalProperty?: string };
     const field = params.missingProperty ?? params.additionalProperty;
-    const path = `${error.validationContext ?? "body"}${issue.instancePath.replaceAll("/", ".")}${field === undefined ? "" : `.${field}`}`;
+    const place = error.validationContext === "querystring" ? "query" : error.validationContext;
+    const path = `${place ?? "body"}${issue.instancePath.replaceAll("/", ".")}${field === undefined ? "" : `.${field}`}`;
     const problem = isTimeFormat(issue)
       ? "must be a time with its zone, such as 2026-12-31T18:00:00Z"
       : (issue.message ?? "is not valid");
-    const message = params.additionalProperty === undefined ? problem : "is not a known field";
+    const message =
+      params.missingProperty !== undefined
+        ? "is missing"
+        : params.additionalProperty === undefined
+          ? problem
+          : "is not a known field";
     return { path, message, isMissing: field !== undefined };
   });
   const codes = new Set(

@@ -12,6 +12,7 @@ import { CREDENTIALS, type Credential, type KnownRoute } from "./refusals.ts";
 import { preflights, fixedHeaders } from "./fixed-headers.ts";
 import { ApiError } from "../../errors.ts";
 import { traced } from "../../infra/tracing.ts";
+import { repeatsName } from "../../core/exact-json.ts";
 import { isTooDeep, MAX_JSON_DEPTH } from "../../core/foreign-text.ts";
 import type { FastifyPluginAsyncTypebox } from "@fastify/type-provider-typebox";
 
@@ -188,6 +189,10 @@ function parseJsonBodies(
     const isNone = isEmptyNone || request.routeOptions.schema?.body === undefined;
     if (text === "" && isNone) return done(null, undefined);
     if (keepsText) request.jsonText = (text as string).replace(/^\uFEFF/, "");
-    return void parseJson(request, text as string, done);
+    return void parseJson(request, text as string, (error, body) =>
+      error === null && !isTooDeep(body) && repeatsName(text as string, body)
+        ? done(new ApiError("invalid_json", { detail: "An object has two members of one name." }))
+        : done(error, body),
+    );
   });
 }

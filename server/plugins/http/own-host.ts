@@ -27,7 +27,7 @@ export default fp(
       }
       if (name !== undefined && (name === ownName || isLoopbackHost(name))) return done();
       throw new ApiError("host_not_allowed", {
-        detail: `This service runs on this machine only. Call it as localhost or ${ownName}.`,
+        detail: `This service runs on this machine only. Call it as ${[...new Set(["localhost", ownName])].join(" or ")}.`,
       });
     });
   },

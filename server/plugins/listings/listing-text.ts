@@ -2,7 +2,7 @@
  * Cleans the texts of a listing, whether its owner wrote them or our probe read them from the seller. Every write to
  * the table passes through here.
  */
-import { plainJson, plainWords } from "../../core/foreign-text.ts";
+import { isRecord, plainJson, plainWords } from "../../core/foreign-text.ts";
 
 export interface ListingText {
   name: string;
@@ -24,12 +24,38 @@ export const LONGEST = {
   mimeType: 100,
   sample: 1_000,
   tag: 40,
+  term: 100,
 };
 const MOST_TAGS = 5;
 const MAX_EXTENSIONS_BYTES = 16 * 1024;
 const MAX_REQUIREMENT_BYTES = 8 * 1024;
 
 const orNull = (text: string): string | null => (text === "" ? null : text);
+
+const TERMS = ["scheme", "network", "amount", "asset", "payTo", "maxTimeoutSeconds"];
+const TERMS_OF_SCHEMES = ["name", "version", "assetTransferMethod"];
+const TERMS_OF_CHANNELS = ["receiverAuthorizer", "withdrawDelay", "minDeposit"];
+
+/** Of a requirement that is too large to store: what a payment is made from. */
+function shortRequirement(requirement: object): object {
+  const { extra, ...terms } = requirement as { extra?: unknown };
+  return {
+    ...shortMembers(terms, TERMS),
+    ...(isRecord(extra) && {
+      extra: shortMembers(extra, [...TERMS_OF_SCHEMES, ...TERMS_OF_CHANNELS]),
+    }),
+  };
+}
+
+function shortMembers(all: Record<string, unknown>, names: string[]): object {
+  const short: Record<string, string | number> = {};
+  for (const name of names) {
+    const value = all[name];
+    if (typeof value === "number") short[name] = value;
+    else if (typeof value === "string") short[name] = plainWords(value, LONGEST.term);
+  }
+  return short;
+}
 
 /** The given texts in the form to store; other members stay unchanged. */
 export function plainListing<T extends Partial<ListingText>>(facts: T): T {
@@ -44,8 +70,8 @@ export function plainListing<T extends Partial<ListingText>>(facts: T): T {
     plain.tags = tags.slice(0, MOST_TAGS).map((tag) => plainWords(tag, LONGEST.tag));
   if (extensions !== undefined)
     plain.extensions = plainJson(extensions, MAX_EXTENSIONS_BYTES) ?? null;
-  // If it is too large it is not stored: the checked terms have their own columns.
   if (requirement !== undefined)
-    plain.requirement = plainJson(requirement, MAX_REQUIREMENT_BYTES) ?? {};
+    plain.requirement =
+      plainJson(requirement, MAX_REQUIREMENT_BYTES) ?? shortRequirement(requirement);
   return { ...facts, ...plain };
 }

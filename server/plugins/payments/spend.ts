@@ -3,7 +3,7 @@
  * process dies between two steps is written in steps.ts.
  */
 import { getAddress, type Address } from "viem";
-import { parseAddress } from "../../core/foreign-text.ts";
+import { parseAddress, plainWords } from "../../core/foreign-text.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
 import { refuseField } from "../../core/refuse-field.ts";
@@ -101,7 +101,8 @@ export function readSpend(
     asset: network.usdc.address.toLowerCase() as Address,
     to,
     amountAtomic: amount.atomic,
-    memo: body.memo,
+    // Agents repeat third-party text, and owners read it.
+    memo: plainWords(body.memo, 280) || undefined,
     task: body.task,
   };
 }

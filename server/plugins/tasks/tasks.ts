@@ -1,4 +1,5 @@
 /** What an agent may do with its tasks. What a payment counts in them is decided in purser_reserve. */
+import { plainWords } from "../../core/foreign-text.ts";
 import { newId } from "../../core/ids.ts";
 import { formatAtomic, parsePayable } from "../../core/money.ts";
 import { ApiError } from "../../errors.ts";
@@ -24,7 +25,7 @@ function readTerms({ limit, expiresAt = null, name = null }: NewTaskBody): Terms
   // A second of 60 is a time in RFC 3339.
   if (end !== null && Number.isNaN(end.getTime()))
     throw refuseField("validation_failed", "body.expiresAt", "is not a time");
-  return { name: name === null ? null : name.trim(), ceilingAtomic: amount.atomic, endsAt: end };
+  return { name: plainWords(name, 60) || null, ceilingAtomic: amount.atomic, endsAt: end };
 }
 
 const isSame = (task: TaskRow, terms: Terms): boolean =>

@@ -226,6 +226,11 @@ function readEntry(
   };
 }
 
+const knownScheme = ({ scheme, extra, protocol }: OfferedTerms) =>
+  protocol === "x402" && scheme === channelScheme.name
+    ? channelScheme
+    : findScheme(scheme, extra, protocol);
+
 /** Whether wallets know a scheme of this name. */
 export const isKnownScheme = (name: string, extra: OfferedTerms["extra"]): boolean =>
   name === channelScheme.name || findScheme(name, extra) !== undefined;
@@ -477,7 +482,7 @@ export function offersForAnswer(
   chosen?: ChosenTerms,
 ) {
   return offers.map(({ place, terms, payable, refused }) => {
-    const scheme = payable?.scheme ?? findScheme(terms.scheme, terms.extra, terms.protocol);
+    const scheme = payable?.scheme ?? knownScheme(terms);
     const network = findNetwork(terms.network, networks);
     const payTo = parseAddress(terms.payTo);
     const isUsdc = network?.usdc.address.toLowerCase() === terms.asset.toLowerCase();

@@ -236,8 +236,12 @@ function paidForNothing(
   { txHash, amountAtomic }: { txHash: Hex; amountAtomic: bigint },
 ): ApiError {
   const amountPaid = formatAtomic(amountAtomic);
+  const next =
+    failure.how === "timeout"
+      ? " In later calls use a longer timeoutMs: a seller settles before it answers."
+      : "";
   return new ApiError("paid_upstream_failed", {
-    detail: `${failure.why}, but the payment of ${amountPaid} USDC settled. Do not pay again; contact the seller with the transaction hash.`,
+    detail: `${failure.why}, but the payment of ${amountPaid} USDC settled. Do not pay again; contact the seller with the transaction hash.${next}`,
     extra: { ...outline(payment, failure), paid: true, amountPaid, txHash },
   });
 }

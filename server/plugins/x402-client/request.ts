@@ -119,7 +119,7 @@ export function readableTarget(url: URL, mcp: ToolCall | undefined): string {
 
 export function assertOneTarget(input: FetchInput): void {
   if ((input.url === undefined) === (input.listingId === undefined))
-    throw invalid("body", "give exactly one of url and listingId");
+    throw invalid("body", "must have exactly one of url and listingId");
   if (input.mcp && input.listingId !== undefined) throw invalid("body.listingId", NOT_FOR_TOOLS);
 }
 
