@@ -58,6 +58,9 @@ interface Setting {
   hasNoKey?: boolean;
   isLeaseLost?: boolean;
   isDatabaseDown?: boolean;
+  /** An attempt of that number is stored, which this process does not know; and what is stored. */
+  isAttemptTaken?: boolean;
+  stored?: object[];
   /** Transactions of ours that were final, by nonce. */
   final?: Record<string, string>;
   blockTimeMs?: number;
@@ -74,8 +77,12 @@ function world(setting: Setting = {}) {
     if (setting.isDatabaseDown === true) throw new Error("the database is down");
     if (text.includes("SET answer")) done.push(`noted ${String(values.at(-1))}`);
     else if (text.startsWith("WITH lane")) done.push(`filler ${String(values[4])}`);
-    else if (text.startsWith("INSERT INTO relayer_attempts"))
-      done.push(`stored ${String(values[6])} ${String(values[10])}`);
+    else if (text.includes("INSERT INTO relayer_attempts") && text.startsWith("WITH held")) {
+      const isStored = setting.isAttemptTaken !== true;
+      done.push(`${isStored ? "stored" : "known"} ${String(values[6])} ${String(values[10])}`);
+      return { rows: setting.isLeaseLost === true ? [] : [{ stored: isStored }] };
+    } else if (text.includes("FROM relayer_transactions t JOIN relayer_attempts") && setting.stored)
+      return { rows: setting.stored };
     else if (text.includes("a.raw FROM relayer_transactions")) {
       const rows = Object.entries(setting.final ?? {}).map(([nonce, raw]) => ({
         nonce: BigInt(nonce),
@@ -457,6 +464,52 @@ t.test("a higher price keeps nonce and effect", async (t) => {
   const other = world({ isLeaseLost: true });
   await other.mempool.nudge(lost, true, 80n);
   t.same([lost.attempts.length, other.done], [1, ["stored 2 work", "lease lost"]], "not sent");
+});
+
+t.test("an attempt that is stored already", async (t) => {
+  const same = slotWith({ underpriced: true });
+  await world().mempool.nudge(same, true, 80n);
+  const [first, second] = same.attempts;
+  if (!first || !second) throw new Error("nothing was stored");
+  // Long enough to send again. The fees are the same: the same bytes.
+  clock.ms = 60_000;
+  const again = slotWith({ underpriced: true }, [first]);
+  again.attempts.unshift({ ...second, attempt: 1 });
+  again.attempts[1] = { ...first, attempt: 1 };
+  const node = world();
+  await node.mempool.nudge(again, true, 80n);
+  t.same(node.done, ["counted resent", "noted taken"], "not stored again, and the newest is sent");
+  t.same(node.sent, ["0xaa"]);
+
+  const lost = slotWith({ underpriced: true });
+  const row = {
+    nonce: 5n,
+    to_address: TOKEN,
+    calldata: Buffer.from("1234", "hex"),
+    gas_limit: 90_000n,
+    sent_block: 90n,
+    mined_hash: null,
+    block_number: null,
+    block_hash: null,
+  };
+  const stored = [first, second].map(({ hash, attempt: number, purpose, raw, ...fees }) => ({
+    ...row,
+    hash,
+    attempt: number,
+    purpose,
+    answer: null,
+    raw: Buffer.from(raw.slice(2), "hex"),
+    max_fee_wei: fees.maxFeeWei,
+    priority_fee_wei: fees.priorityFeeWei,
+  }));
+  const other = world({ isAttemptTaken: true, stored });
+  await other.mempool.nudge(lost, true, 80n);
+  t.same(
+    lost.attempts.map(({ hash }) => hash),
+    [first.hash, second.hash],
+    "the response to its write was lost: it is known now",
+  );
+  t.same(other.sent, [second.raw], "and sent");
 });
 
 t.test("the price of a void attempt follows the void ones", async (t) => {

@@ -161,20 +161,24 @@ export async function persistTransaction(
 }
 
 /**
- * Stores another signed version of the same transaction (re-priced or void). Returns false when the lease is
- * lost.
+ * Stores another signed version of the same transaction (re-priced or void). "taken": a version with its number or its
+ * bytes is stored already.
  */
 export async function persistAttempt(
   sql: Sql,
   lease: Lease,
   nonce: bigint,
   attempt: StoredAttempt,
-): Promise<boolean> {
-  const { rowCount } = await sql.query(
-    `INSERT INTO relayer_attempts (hash, chain_id, lane_address, nonce, attempt, raw, max_fee_wei, priority_fee_wei, purpose)
-     SELECT $5, $1, $2, $6, $7, $8, $9, $10, $11 FROM relayer_lanes
-      WHERE chain_id = $1 AND address = $2 AND lease_owner = $3 AND lease_epoch = $4
-        AND lease_until > clock_timestamp()`,
+): Promise<"stored" | "taken" | "lease lost"> {
+  const { rows } = await sql.query<{ stored: boolean }>(
+    `WITH held AS (
+       SELECT FROM relayer_lanes
+        WHERE chain_id = $1 AND address = $2 AND lease_owner = $3 AND lease_epoch = $4 AND lease_until > clock_timestamp()),
+     added AS (
+       INSERT INTO relayer_attempts (hash, chain_id, lane_address, nonce, attempt, raw, max_fee_wei, priority_fee_wei, purpose)
+       SELECT $5, $1, $2, $6, $7, $8, $9, $10, $11 FROM held
+       ON CONFLICT DO NOTHING RETURNING 1)
+     SELECT EXISTS (SELECT FROM added) AS stored FROM held`,
     [
       lease.chainId,
       lease.address,
@@ -189,7 +193,9 @@ export async function persistAttempt(
       attempt.purpose,
     ],
   );
-  return rowCount === 1;
+  const [held] = rows;
+  if (!held) return "lease lost";
+  return held.stored ? "stored" : "taken";
 }
 
 /** Stores the last response of a node to these bytes: "taken", or the class of the rejection. */

@@ -17,6 +17,7 @@ import type { EngineContext } from "./context.ts";
 import {
   finalRawFrom,
   noteAnswer,
+  pendingTransactions,
   persistAttempt,
   persistFiller,
   type Lease,
@@ -304,16 +305,27 @@ export class Mempool {
       ...terms,
       attempt: number,
     });
+    // At the same price these are the same bytes as before: there is nothing new to store.
+    if (slot.attempts.some(({ hash }) => hash === attempt.hash)) return undefined;
     await signed();
-    if (!(await persistAttempt(ctx.pool, lease, slot.nonce, attempt))) {
-      this.#deps.onLeaseLost();
-      return undefined;
-    }
+    const stored = await persistAttempt(ctx.pool, lease, slot.nonce, attempt);
+    if (stored === "taken") await this.#readAttempts(slot);
+    if (stored === "lease lost") this.#deps.onLeaseLost();
+    if (stored !== "stored") return undefined;
     slot.attempts.push(attempt);
     slot.underpriced = false;
     slot.refusals = undefined;
     slot.sentAtBlock = ctx.heads.newestPossible;
     return attempt;
+  }
+
+  /** The response to an earlier write was lost: the row has an attempt that this process does not know. */
+  async #readAttempts(slot: Slot): Promise<void> {
+    const { ctx, lease } = this.#deps;
+    const stored = (await pendingTransactions(ctx.pool, lease)).find(
+      ({ nonce }) => nonce === slot.nonce,
+    );
+    if (stored) slot.attempts.splice(0, slot.attempts.length, ...stored.attempts);
   }
 
   /**

@@ -223,14 +223,29 @@ export interface Finding {
  * or nobody ever had it. A node that has lost the block may return an error: then a receipt is not final.
  */
 export async function isInChain(
-  { rpc, network }: EngineContext,
+  { rpc, network }: Pick<EngineContext, "rpc" | "network">,
   receipt: RpcReceipt,
   headNumber: bigint,
 ): Promise<boolean> {
   const number = BigInt(receipt.blockNumber);
   const header = await reads.readHeader(rpc, number).catch(() => undefined);
   const isDeep = depthOf(headNumber, number) >= network.confirmations;
-  if (header ? header.hash === receipt.blockHash : !isDeep) return true;
+  if (header ? header.hash === receipt.blockHash : !isDeep)
+    return !isDeep || isFinalBlock({ rpc, network }, number, receipt.blockHash);
+  rpc.suspectEndpoint();
+  return false;
+}
+
+/** Whether enough endpoints have this block, which is deep enough: one may stay on a branch that the chain has left. */
+export async function isFinalBlock(
+  { rpc, network }: Pick<EngineContext, "rpc" | "network">,
+  number: bigint,
+  hash: string,
+): Promise<boolean> {
+  // Where the first block is final, none is ever removed.
+  if (rpc.endpoints === 1 || network.confirmations === 1) return true;
+  const { answers, needed } = await rpc.witnesses((endpoint) => reads.readHeader(endpoint, number));
+  if (answers.filter((header) => header?.hash === hash).length >= needed) return true;
   rpc.suspectEndpoint();
   return false;
 }

@@ -27,6 +27,7 @@ import {
   attributeFailure,
   depthOf,
   gasCostOf,
+  isFinalBlock,
   isInChain,
   isReceiptOf,
   measure,
@@ -187,7 +188,9 @@ export class Tracker {
   }
 
   async #noticeGap(next: bigint, lowest: Slot | undefined): Promise<void> {
-    if (!lowest || lowest.nonce <= next) return void (this.#gapSinceMs = undefined);
+    // A transaction of ours with this nonce is followed, and sent again when its block was removed.
+    const isGap = lowest && lowest.nonce > next && !this.slots.has(next);
+    if (!isGap) return void (this.#gapSinceMs = undefined);
     const now = performance.now();
     this.#gapSinceMs ??= now;
     if (now - this.#gapSinceMs < this.#deps.ctx.timings.missingForMs) return;
@@ -325,10 +328,11 @@ export class Tracker {
     for (const [number, slots] of byBlock) {
       // A node that has lost the block may return an error.
       const header = await readHeader(ctx.rpc, number).catch(() => undefined);
-      const isFinal = depthOf(head.number, number) >= ctx.network.confirmations;
+      const isDeep = depthOf(head.number, number) >= ctx.network.confirmations;
       if (header) this.#unseen.seen(`block ${number}`);
-      else if (isFinal)
+      else if (isDeep)
         this.#unseen.missed(`block ${number}`, { lane, nonces: slots.map(({ nonce }) => nonce) });
+      const isFinal = isDeep && header && (await isFinalBlock(ctx, number, header.hash));
       for (const slot of slots) {
         const blockHash = slot.included?.blockHash;
         if (!header || slot.finishing || blockHash === undefined) continue;
