@@ -1,6 +1,7 @@
 // What must be true of payment channels: of what was signed, what lies in them, and what agents were answered.
 import type { ClientBase } from "pg";
 import type { Hex } from "viem";
+import { tokenKeys } from "./chain/token.ts";
 import { HELD_ATOMIC } from "./found.ts";
 import type { Invariant } from "./kind.ts";
 import type { World } from "./world.ts";
@@ -42,6 +43,12 @@ async function channelsIn(sql: ClientBase): Promise<ChannelRow[]> {
     deposited: BigInt(row.deposited),
   }));
 }
+
+/** The issuer lets no money reach its wallet. */
+const isBlocked = ({ agents, chain }: World, agentId: string): boolean =>
+  agents.some(
+    ({ id, wallet }) => id === agentId && chain.ledger.number(tokenKeys.blacklisted(wallet)) !== 0n,
+  );
 
 /** What the chain did with each channel, as of its newest block. */
 function onChain({ chain }: World) {
@@ -131,19 +138,22 @@ export const CHANNEL_INVARIANTS: Readonly<Record<string, Invariant>> = {
   async channelMoney(world, sql) {
     if (world.wasFinalityBroken) return [];
     const chainOf = onChain(world);
-    return (await channelsIn(sql)).flatMap(({ id, status, ceiling, deposited, returned }) => {
-      const chain = chainOf(id);
-      const broken: string[] = [];
-      if (deposited !== chain.deposited)
-        broken.push(`${id} has deposits of ${deposited}, on the chain of ${chain.deposited}`);
-      if (status === "closing") broken.push(`${id} is still closing`);
-      if (status !== "closed") return broken;
-      if (returned !== chain.back)
-        broken.push(`${id} returned ${chain.back}, recorded is ${returned}`);
-      if (chain.balance !== chain.claimed)
-        broken.push(`${id} is closed, and ${chain.balance - chain.claimed} is left in it`);
-      if (chain.claimed > ceiling) broken.push(`${id} was claimed above its ceiling`);
-      return broken;
-    });
+    return (await channelsIn(sql)).flatMap(
+      ({ agentId, id, status, ceiling, deposited, returned }) => {
+        const chain = chainOf(id);
+        const broken: string[] = [];
+        if (deposited !== chain.deposited)
+          broken.push(`${id} has deposits of ${deposited}, on the chain of ${chain.deposited}`);
+        if (status === "closing" && !isBlocked(world, agentId))
+          broken.push(`${id} is still closing`);
+        if (status !== "closed") return broken;
+        if (returned !== chain.back)
+          broken.push(`${id} returned ${chain.back}, recorded is ${returned}`);
+        if (chain.balance !== chain.claimed)
+          broken.push(`${id} is closed, and ${chain.balance - chain.claimed} is left in it`);
+        if (chain.claimed > ceiling) broken.push(`${id} was claimed above its ceiling`);
+        return broken;
+      },
+    );
   },
 };

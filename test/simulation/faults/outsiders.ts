@@ -22,7 +22,8 @@ export const tokenPaused: Kind = {
   async play(world, { random }) {
     const { chain } = world;
     const isPaused = (): boolean => chain.ledger.number(tokenKeys.paused) !== 0n;
-    chain.pauseToken();
+    // Also where no block comes for a while: otherwise it would be paused after its end, for good.
+    await until(world, isPaused, () => chain.pauseToken());
     await pause(random.int(4_000, random.pick([15_000, 60_000])));
     await until(
       world,
