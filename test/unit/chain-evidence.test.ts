@@ -11,6 +11,7 @@ import {
   Refusals,
 } from "../../server/plugins/settlement/prove.ts";
 import { toBatchItem } from "../../server/plugins/settlement/batch.ts";
+import { isFinalBlock } from "../../server/plugins/settlement/receipts.ts";
 import type { SettlementRecord } from "../../server/plugins/settlement/types.ts";
 import {
   AUTHORIZATION_CANCELED,
@@ -901,6 +902,26 @@ t.test("refusals by several endpoints", async (t) => {
     }));
     const found = await proveRefused(ctx, refused, new Refusals(), refusedBy);
     t.equal(found[0] && "outcome" in found[0].proof, isEnd, what);
+    t.equal(noted.suspected, suspected, what);
+  }
+});
+
+t.test("endpoints on two branches do not make a block final", async (t) => {
+  const same: Lie = () => undefined;
+  const behind: Lie = (method) => (method === "eth_getBlockByNumber" ? GONE : undefined);
+  const other: Lie = (method) =>
+    method === "eth_getBlockByNumber" ? { hash: OTHER, timestamp: "0x1" } : undefined;
+  const cases: [string, Lie[], number, boolean, number][] = [
+    ["one endpoint", [same], 3, true, 0],
+    ["the first block is final", [same, other], 1, true, 0],
+    ["both have it", [same, same], 3, true, 0],
+    ["one is behind", [same, behind], 3, false, 0],
+    ["two of three have it", [same, behind, same], 3, true, 0],
+    ["one has another block", [same, other], 3, false, 1],
+  ];
+  for (const [what, endpoints, confirmations, isFinal, suspected] of cases) {
+    const { ctx, noted } = contextOf({}, { endpoints, network: { confirmations } });
+    t.equal(await isFinalBlock(ctx, 50n, hashOfBlock(50n)), isFinal, what);
     t.equal(noted.suspected, suspected, what);
   }
 });

@@ -245,9 +245,9 @@ export async function isFinalBlock(
   // Where the first block is final, none is ever removed.
   if (rpc.endpoints === 1 || network.confirmations === 1) return true;
   const { answers, needed } = await rpc.witnesses((endpoint) => reads.readHeader(endpoint, number));
-  if (answers.filter((header) => header?.hash === hash).length >= needed) return true;
-  rpc.suspectEndpoint();
-  return false;
+  // One that is behind has no such block yet, and contradicts nobody.
+  if (answers.some((header) => header && header.hash !== hash)) rpc.suspectEndpoint();
+  return answers.filter((header) => header?.hash === hash).length >= needed;
 }
 
 export async function findingIn(

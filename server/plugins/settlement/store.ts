@@ -449,7 +449,7 @@ export const usesAlike = (
 
 /**
  * Settled, deep enough to be final, and followed by no lane: paid by another party's transaction, or by one of ours that
- * is final already. The latter is what one endpoint shows that is wrong.
+ * was final elsewhere when a wrong endpoint showed it in this block.
  */
 export const settledUnfollowed = (
   sql: Sql,
