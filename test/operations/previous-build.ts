@@ -21,7 +21,7 @@ import { previousRelease } from "../../.ci/release.mjs";
 
 const ROOT = fileURLToPath(new URL("../../", import.meta.url));
 /** Before the first release: the newest commit that is deployed somewhere. */
-const BEFORE_RELEASES = "fb28237c";
+const BEFORE_RELEASES = "fc3be82c";
 
 const git = (...args: string[]): string =>
   execFileSync("git", args, { cwd: ROOT, encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
