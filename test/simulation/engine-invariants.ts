@@ -22,6 +22,8 @@ const EXPLAINED: Readonly<Record<string, (world: World) => boolean>> = {
   payment_not_on_chain: isReorganised,
   payment_not_settled: isDeep,
   incoming_gone: isDeep,
+  // The deposit was final, and its block is gone.
+  channel_balance: isDeep,
   relayer_nonce: isAfter("nonceTaken"),
 };
 
@@ -243,10 +245,14 @@ export const ENGINE_INVARIANTS = {
   },
 
   /** Faults that the service works around cost no payment, and little time. */
-  resilience({ intents, faults }) {
+  resilience(world) {
+    const { intents, faults, chain } = world;
     if ([...faults].some((fault) => !WORKED_AROUND.has(fault))) return [];
-    return intents.flatMap(({ who, answers, tookMs = 0 }) => {
+    return intents.flatMap(({ who, from, amountAtomic, answers, tookMs = 0 }) => {
       const code = wordOf(answers.at(-1)?.body["code"]);
+      // Payments of a removed block, which are sent again, may have taken the money that it was accepted with.
+      const isTooPoor = isReorganised(world) && chain.balanceOf(from) < amountAtomic;
+      if (code === "settlement_failed" && isTooPoor) return [];
       if (code === "settlement_failed") return [`${who} failed without a reason`];
       return tookMs > PATIENCE_MS ? [`${who} took ${(tookMs / 1_000).toFixed(0)} s`] : [];
     });
