@@ -33,7 +33,7 @@ for (const [size, width, height] of [
         await page.screenshot({ path: `${folder}/${name}-${size}-${colorScheme}.png` });
       };
       await signInWithDemoWallet(page);
-      await page.getByRole("link", { name: "two-places" }).waitFor();
+      await page.getByRole("link", { name: "two-places", exact: true }).waitFor();
       await page.getByText("5.00 USDC").first().waitFor();
       await shot("agents");
       await page.goto(`${world.baseUrl}/agents/${agent.id}`);
