@@ -125,8 +125,8 @@ function mark(root, version, now) {
   return git("rev-parse", "HEAD");
 }
 
-/** Everything that others install. @param {string} root @param {string} out @param {string} version @param {Date} now @param {boolean} keepImage */
-function build(root, out, version, now, keepImage) {
+/** Everything that others install. @param {string} root @param {string} out @param {string} version @param {Date} now */
+function build(root, out, version, now) {
   const { run, git } = commands(root);
   const commit = git("rev-parse", "HEAD");
   const builtAt = now.toISOString();
@@ -176,7 +176,7 @@ function build(root, out, version, now, keepImage) {
     "purser",
   ]);
   writeFileSync(join(out, `purser-${version}.cdx.json`), run("npm", ["run", "--silent", "sbom"]));
-  const image = buildImage(root, out, { version, commit, builtAt }, keepImage);
+  const image = buildImage(root, out, { version, commit, builtAt });
 
   const files = readdirSync(out).toSorted();
   const subject = files.map((name) => ({ name, digest: { sha256: sha256(join(out, name)) } }));
@@ -192,13 +192,12 @@ function build(root, out, version, now, keepImage) {
 }
 
 /**
- * As a file, where a container engine runs. A dry run leaves nothing in the engine.
- * @param {string} root @param {string} out @param {{ version: string, commit: string, builtAt: string }} of @param {boolean} keepImage
+ * As a file, and in the engine. Returns its name, or undefined where no container engine runs.
+ * @param {string} root @param {string} out @param {{ version: string, commit: string, builtAt: string }} of
  */
-function buildImage(root, out, { version, commit, builtAt }, keepImage) {
-  const engine = process.env.ENGINE || "docker";
-  if (spawnSync(engine, ["info"], { stdio: "ignore" }).status !== 0)
-    return `no image: ${engine} has no engine that runs`;
+function buildImage(root, out, { version, commit, builtAt }) {
+  const engine = engineName();
+  if (spawnSync(engine, ["info"], { stdio: "ignore" }).status !== 0) return undefined;
   const { run } = commands(root);
   const name = `purser:${version}`;
   const labels = {
@@ -210,9 +209,10 @@ function buildImage(root, out, { version, commit, builtAt }, keepImage) {
   const args = Object.entries(labels).flatMap(([key, value]) => ["--build-arg", `${key}=${value}`]);
   run(engine, ["build", "-f", "server/Dockerfile", ...args, "-t", name, "."]);
   run(engine, ["save", "-o", join(out, `purser-image-${version}.tar`), name]);
-  if (!keepImage) run(engine, ["rmi", name]);
-  return `image ${name}`;
+  return name;
 }
+
+const engineName = () => process.env.ENGINE || "docker";
 
 /** @param {string} root */
 function sourceOf(root) {
@@ -283,9 +283,11 @@ function main() {
     const root = clone?.root ?? CHECKOUT;
     const commit = mark(root, version, now);
     console.log(`v${version} is ${commit}`);
-    const { files, image } = build(root, out, version, now, !clone);
+    const { files, image } = build(root, out, version, now);
     for (const name of files) console.log(`  ${name}`);
-    console.log(image);
+    console.log(image ? `image ${image}` : `no image: ${engineName()} has no engine that runs`);
+    // A dry run leaves nothing in the engine.
+    if (clone && image) commands(root).run(engineName(), ["rmi", image]);
     console.log(
       clone
         ? `A dry run: the commit and the tag were in a clone. The files are in ${out}`
