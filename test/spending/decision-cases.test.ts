@@ -207,7 +207,7 @@ t.test("an idempotency key", async (t) => {
 t.test("a call without a key joins the earlier one", async (t) => {
   const agent = await agentWith();
   const joining = (key: string, more = {}) =>
-    keyed(agent, { key, joins: { cameAtMs: 0, isGone: () => false, ...more } });
+    keyed(agent, { key, joins: { cameAtMs: 0, ...more } });
   const explicit = await decide(agent, keyed(agent, { key: "given" }));
   t.equal(explicit.outcome, "reserved");
   const first = await decide(agent, joining("k1"));
@@ -232,10 +232,7 @@ t.test("a call without a key joins the earlier one", async (t) => {
 
 t.test("which earlier call is joined", async (t) => {
   const agent = await agentWith();
-  const { paymentId } = await decide(
-    agent,
-    keyed(agent, { joins: { cameAtMs: 0, isGone: () => false } }),
-  );
+  const { paymentId } = await decide(agent, keyed(agent, { joins: { cameAtMs: 0 } }));
   const joins = async (change: string) => {
     const client = await pool.connect();
     try {

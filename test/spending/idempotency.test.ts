@@ -162,6 +162,54 @@ t.test("while outcomes arrive in time", async (t) => {
   }
 });
 
+t.test("a call that has not reserved when its client leaves reserves nothing", async (t) => {
+  const ctx = await testApp(t, { listen: true });
+  const { app, baseUrl, chain } = ctx;
+  const payee = freshPayee();
+  const agent = await createAgent(ctx, await signIn(ctx), {
+    dailyLimit: "10",
+    allowlist: [payee],
+  });
+  await chain.mint(agent.walletAddress, 20n * usdc);
+  t.teardown(() => app.server.closeAllConnections());
+  const send = (key: string | undefined, signal?: AbortSignal) =>
+    fetch(`${baseUrl}/api/agents/spend`, {
+      method: "POST",
+      headers: { ...agent.headers, ...(key === undefined ? {} : { "idempotency-key": key }) },
+      body: JSON.stringify({ recipient: payee, amount: "1" }),
+      signal: signal ?? null,
+    });
+  for (const key of ["late", undefined]) {
+    const before = await statusesOf(ctx, agent.id);
+    const ran = app.spend.run.bind(app.spend);
+    let release: () => void = () => undefined;
+    const held = new Promise<void>((resolve) => (release = resolve));
+    const late = new Promise<{ isGone: () => boolean; ended: Promise<unknown> }>((resolve) => {
+      app.spend.run = (request) => {
+        const ended = held.then(() => ran(request));
+        resolve({ isGone: () => request.idempotency?.isGone?.() === true, ended });
+        return ended;
+      };
+    });
+    const client = new AbortController();
+    const left = t.rejects(send(key, client.signal), { name: "AbortError" });
+    const { isGone, ended } = await late;
+    const refused = t.rejects(ended, { code: "call_canceled" }, "nobody waits for it");
+    client.abort();
+    await left;
+    await until(async () => isGone());
+    release();
+    await refused;
+    app.spend.run = ran;
+    t.same(await statusesOf(ctx, agent.id), before, "nothing was reserved");
+    const again = await send(key);
+    t.equal(again.status, 200);
+    t.equal(again.headers.get("idempotent-replayed"), null, "the repeat pays itself");
+    t.equal(await again.json().then(({ success }) => success), true);
+  }
+  t.same(await statusesOf(ctx, agent.id), { settled: 2 });
+});
+
 t.test("while outcomes are late", async (t) => {
   const ctx = await testApp(t, {
     env: { SETTLE_WAIT_MS: "300" },

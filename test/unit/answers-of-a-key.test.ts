@@ -79,7 +79,7 @@ const ref = (more: Partial<IdempotencyRef> = {}): IdempotencyRef => ({
   ...more,
 });
 /** A call without a key of its own. */
-const joining = () => ref({ joins: { cameAtMs: 0, isGone: () => false } });
+const joining = () => ref({ joins: { cameAtMs: 0 } });
 
 async function begin(given: Scene, of = ref(), limits: object = {}) {
   const made = scene(given);

@@ -12,15 +12,13 @@ function scene(
 ) {
   const log: string[] = [];
   const left = [...statuses];
-  const joins: { cameAtMs: number; isGone: () => boolean; answeredBy?: string } = {
-    cameAtMs: 0,
-    isGone: () => isGone,
-  };
+  const joins: { cameAtMs: number; answeredBy?: string } = { cameAtMs: 0 };
   const ref = {
     subjectId: "agt_1",
     route: "spend",
     key: "own",
     bodyHash: new Uint8Array(32),
+    isGone: () => isGone,
     joins,
   };
   const calls = new Calls({

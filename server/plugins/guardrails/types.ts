@@ -167,6 +167,11 @@ export interface IdempotencyRef {
   call?: string;
   /** True once this process knows that the client no longer waits: then nothing is signed. */
   isCanceled?: () => boolean;
+  /**
+   * The client has disconnected. Then nothing new is reserved: it may have repeated the call elsewhere, and may rely on the
+   * answer that it got there.
+   */
+  isGone?: () => boolean;
   /** Waits for memory for a long stored response; throws if there is none in time. */
   room?: () => Promise<void>;
 }
@@ -177,8 +182,6 @@ export interface IdempotencyRef {
 export interface JoiningCall {
   /** On the monotonic clock of this process. */
   cameAtMs: number;
-  /** The client has disconnected, so waiting for it is useless. */
-  isGone: () => boolean;
   /** The key of an earlier response that was delivered before this call came. */
   deliveredKey?: string;
   /** Set with the response: the key it is stored under, this call's own or that of the call it joined. */

@@ -160,7 +160,7 @@ export class Calls {
       }
       if (state.kind === "signed")
         return { ...state, call: this.#call(held, { isReplay: true, isJoined: true }) };
-      if (joins.isGone()) throw inProgress(state.paymentId);
+      if (ref.isGone?.() === true) throw inProgress(state.paymentId);
       await this.#deps.sleep(pauseMs);
     }
   }

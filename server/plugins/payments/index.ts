@@ -28,7 +28,7 @@ import {
   type Answer,
   type PaymentKey,
 } from "./idempotency.ts";
-import { cancelableBy, cancelCall, forgetDelivered, LostResponses } from "./lost-responses.ts";
+import { cancelCall, endedBy, forgetDelivered, LostResponses } from "./lost-responses.ts";
 import {
   blockedLastDay,
   overviewAgents,
@@ -219,7 +219,7 @@ function decorateKeys(app: FastifyInstance): void {
     const { requestApproval: _, reason: _reason, dryRun: _dryRun, ...body } = args.body;
     const own = this.idempotencyRef({ ...args, body });
     return own
-      ? { ...own, ...cancelableBy(app.lostResponses.intermediaryOf(this)) }
+      ? { ...own, ...endedBy(app.lostResponses.intermediaryOf(this), args.reply) }
       : app.lostResponses.refFor(args);
   });
   app.decorateReply("sendAnswer", function sendAnswer(this: FastifyReply, answer: Answer) {

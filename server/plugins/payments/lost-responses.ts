@@ -117,9 +117,8 @@ export class LostResponses {
     const bodyHash = hashBody(route, body);
     const approval = requestApproval && (await this.#approvals.keyFor(subjectId, bodyHash));
     const key = approval ? approval.key : generatedKey();
-    const ref: IdempotencyRef = { subjectId, route, bodyHash, key, ...cancelableBy(between) };
-    const cameAtMs = between?.cameAtMs ?? arrivalMs(reply, this.#nowMs);
-    const joins = { cameAtMs, isGone: between?.isGone ?? (() => reply.raw.destroyed) };
+    const ref: IdempotencyRef = { subjectId, route, bodyHash, key, ...endedBy(between, reply) };
+    const joins = { cameAtMs: between?.cameAtMs ?? arrivalMs(reply, this.#nowMs) };
     if (approval && approval.isKnown) {
       // Unless the call was paid without the approval before, and that response was not delivered.
       if ((await this.earlierCall(ref, joins)) === undefined) return ref;
@@ -151,7 +150,7 @@ export class LostResponses {
     const deliveredAtMs = own?.atMs ?? this.#nowMs() - deliveredAgoMs - TOLERANCE_MS;
     // After a pause of this process it is not known when the call came. If its client has left, it may have repeated the
     // call elsewhere, so this one must not pay.
-    if (deliveredAtMs > joins.cameAtMs || joins.isGone()) return key;
+    if (deliveredAtMs > joins.cameAtMs || ref.isGone?.() === true) return key;
     joins.deliveredKey = key;
     return undefined;
   }
@@ -194,10 +193,14 @@ export class LostResponses {
 /** The key of a call that came without one. */
 const generatedKey = (): string => `auto-${randomUUID()}`;
 
-export const cancelableBy = (
+/** What ends the call before it has reserved or signed. */
+export const endedBy = (
   between: Intermediary | undefined,
-): Pick<IdempotencyRef, "call" | "isCanceled"> =>
-  between ? { call: between.call, isCanceled: between.isCanceled } : {};
+  reply: FastifyReply,
+): Pick<IdempotencyRef, "call" | "isCanceled" | "isGone"> =>
+  between
+    ? { call: between.call, isCanceled: between.isCanceled, isGone: between.isGone }
+    : { isGone: () => reply.raw.destroyed };
 
 interface EarlierCall {
   key: string;

@@ -17,7 +17,7 @@ import type {
 import type { Screening } from "../screening/screening.ts";
 import type { Settlement } from "../settlement/types.ts";
 import type { ApprovalRequired } from "../../schemas/approvals.ts";
-import type { NotReserved } from "./idempotency.ts";
+import { canceled, type NotReserved } from "./idempotency.ts";
 import { MAX_VALID_SECONDS, type Reserved } from "./steps.ts";
 import { plainWords } from "../../core/foreign-text.ts";
 import type { NetworkFacts } from "../../core/networks.ts";
@@ -195,6 +195,7 @@ export class AgentReserve {
 
   #decide(request: ReserveRequest): Promise<ReserveResult> {
     return traced("guardrails.reserve", { "purser.agent_id": request.agentId }, async () => {
+      if (request.idempotency?.isGone?.() === true) throw canceled();
       const decided = await this.#deps.guardrails.reserve(request);
       mark({ "purser.decision": decided.kind, ...decisionOf(decided) });
       return decided;
