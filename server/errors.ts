@@ -72,7 +72,7 @@ export const ERRORS = {
   owner_stopped: define(
     409,
     "The owner stopped everything",
-    "Resume first: `POST /api/owner/resume`, which the owner signs. Pausing, lowering, revoking, closing channels and withdrawing work meanwhile.",
+    "Resume first, which the owner signs. Pausing, lowering, revoking, closing channels and withdrawing work meanwhile.",
   ),
   channel_busy: define(
     503,
@@ -240,7 +240,7 @@ export const ERRORS = {
   denied_by_owner: define(
     409,
     "You never pay this payee",
-    "Remove it from your denied payees first: `POST /api/owner/denied-payees/remove`, which you sign.",
+    "Remove it from your denied payees first, which you sign.",
   ),
   payout_address_missing: define(
     409,

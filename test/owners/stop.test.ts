@@ -90,8 +90,11 @@ t.test("a stop refuses what would spend or allow more, and nothing else", async 
     ["POST", "/api/agents", { name: "new", dailyLimit: "1", allowlist: [] }],
     ["POST", `/api/approvals/${approvalId}/approve`, {}],
   ];
-  for (const [method, path, body] of refused)
-    t.equal(codeOf(await asOwner(app, owner, { method, url: path, body })), "owner_stopped", path);
+  for (const [method, path, body] of refused) {
+    const answer = await asOwner(app, owner, { method, url: path, body });
+    t.equal(codeOf(answer), "owner_stopped", path);
+    t.notMatch(answer.body, "/api/", "the app shows it to the owner: no route in it");
+  }
   t.match((await call(owner, "GET", "/api/auth/session")).json(), { stopped: { agents: 2 } });
 
   t.equal((await call(owner, "PATCH", url, { dailyLimit: "50" })).statusCode, 200, "tightening");

@@ -112,7 +112,10 @@ t.test("max empties the wallet; another recipient needs the signature", async (t
   t.equal(await usdcOf(ctx, to), 10n * usdc);
   const empty = await call(owner, `/api/agents/${agent.id}/withdrawals/prepare`, { amount: "max" });
   t.equal(empty.statusCode, 402);
-  t.equal(codeOf(empty), "insufficient_funds");
+  t.match(empty.json(), {
+    code: "insufficient_funds",
+    suggestion: /^Payments and withdrawals that are not settled yet/,
+  });
 });
 
 t.test("any field changed after signing is refused", async (t) => {
@@ -237,7 +240,11 @@ t.test("what an open payment has promised cannot be withdrawn", async (t) => {
   const signature = await sign(owner.account, prepared);
   const answer = await execute(agent, { order: prepared.order, signature });
   t.equal(answer.statusCode, 402, answer.body);
-  t.equal(codeOf(answer), "insufficient_funds");
+  t.match(
+    answer.json(),
+    { code: "insufficient_funds", suggestion: /^Withdraw less/ },
+    "an owner who withdraws is not told to fund the wallet",
+  );
   t.equal(await usdcOf(ctx, agent.walletAddress), 10n * usdc);
 });
 

@@ -18,8 +18,9 @@ import {
 } from "../../web/src/lib/money.ts";
 import { niceTicks } from "../../web/src/lib/ticks.ts";
 import { formatAgo, formatDateTime, formatUntil } from "../../web/src/lib/time.ts";
-import type { Agent, Limits, Payment, AgentChannel } from "../../web/src/lib/wire.ts";
+import type { Agent, AgentChannel, Approval, Limits, Payment } from "../../web/src/lib/wire.ts";
 import { siweMessage } from "../../web/src/lib/wallet/siwe.ts";
+import { describeLimit, meaningOf } from "../../web/src/features/approvals/words.ts";
 import { describeField } from "../../web/src/features/audit/words.ts";
 import { sellerOf, statusIn, whatClosingDoes } from "../../web/src/features/channels/words.ts";
 import { explainDenial, statusOf, titleOf } from "../../web/src/features/payments/status.ts";
@@ -433,3 +434,27 @@ t.test("what is read has its unit and its zone", async (t) => {
     t.equal(describeField(field, value), shown, field);
   t.match(formatDateTime("2026-11-27T19:37:44Z"), /^2[78] Nov 2026, \d\d:\d\d:44 [A-Z]{2,4}/);
 });
+
+t.test(
+  "an approval's limit has a unit, and an allowed request that expired was not ignored",
+  async (t) => {
+    t.equal(
+      describeLimit({ window: "payment", limit: "1", spent: "0" }),
+      "1.00 USDC per payment",
+      "a limit per payment has nothing used",
+    );
+    t.equal(
+      describeLimit({ window: "24h", limit: "3", spent: "2.5" }),
+      "3.00 USDC in 24 hours, 2.50 USDC used",
+    );
+    t.equal(
+      describeLimit({ window: "1h", limit: "30", spent: "30" }),
+      "30 payments in an hour, 30 made",
+    );
+    const expired = { status: "expired", decidedAt: null } as Approval;
+    t.match(meaningOf(expired), /not decided in time/);
+    const allowed = meaningOf({ ...expired, decidedAt: "2026-01-01T00:00:00.000Z" });
+    t.match(allowed, /was allowed, but the agent did not pay/);
+    t.notMatch(allowed, /not decided/);
+  },
+);

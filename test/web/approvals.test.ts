@@ -43,6 +43,10 @@ t.test("from a denied payment to an approved one", async (t) => {
     await drawer.getByText(payee).waitFor();
     await drawer.getByText("The recipient is not on the agent's allowlist.").waitFor();
     await drawer.getByText("The forecast for tomorrow").waitFor();
+    await drawer.getByText("The agent may then pay within an hour.").waitFor();
+    await drawer.getByText("Decide before").waitFor();
+    // The time with its zone, beside how long that is.
+    await drawer.getByText(/\d\d:\d\d:\d\d (UTC|GMT|[A-Z]+).*, in \d+ hr\./).waitFor();
     await picture(page, "drawer");
     const { rows } = await world.database.pool.query("SELECT state FROM approvals");
     t.same(rows, [{ state: "open" }]);
@@ -51,6 +55,7 @@ t.test("from a denied payment to an approved one", async (t) => {
   await step("one press allows it, and the agent's repeat pays", async (t) => {
     await page.getByRole("dialog").getByRole("button", { name: "Allow once" }).click();
     await page.getByRole("dialog").getByText("Allowed", { exact: true }).waitFor();
+    await page.getByRole("dialog").getByText("May pay until").waitFor();
     t.equal(await usdcOf(world, payee), 0n, "approving moves no money");
     const paid = await asAgent(world, agent.apiKey, "spend", {
       recipient: payee,

@@ -85,6 +85,7 @@ t.test("notifications in the app", async (t) => {
     await dialog.getByLabel("I saved the secret").check();
     await dialog.getByRole("button", { name: "Done" }).click();
     await page.getByText("Payment made, Rules changed").waitFor();
+    await page.getByText(/· added (just now|\d)/).waitFor();
     t.equal(await page.getByText(secret).count(), 0);
   });
 

@@ -532,6 +532,8 @@ t.test("the whole story", async (t) => {
     await page.getByLabel("Type its last 6 characters").fill("abcdef");
     await page.getByRole("button", { name: "Review withdrawal" }).click();
     await page.getByText("must match the address").waitFor();
+    const wrong = page.getByLabel("Type its last 6 characters").and(page.locator(":focus"));
+    await wrong.waitFor();
     await page.getByLabel("Type its last 6 characters").fill(STRANGER.address.slice(-6));
     await page.getByRole("button", { name: "Review withdrawal" }).click();
     await page.getByText("goes from research-agent to another address.").waitFor();

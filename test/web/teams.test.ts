@@ -243,4 +243,38 @@ await step("an order is given up, and one's own account shows nothing of the tea
   t.equal(await ada.getByText("Acting for").count(), 0);
 });
 
+await step("a removed member is told why the session ended", async (t) => {
+  await open(ada, "/agents");
+  await actForAcme(ada, "admin");
+  await open(ada, "/team");
+  await open(cleo, "/agents");
+  await cleo.getByText("Acting for Acme as viewer").waitFor();
+  await ada.getByRole("button", { name: "Remove Cleo" }).click();
+  await ada.getByRole("button", { name: "Sign and ask the others" }).click();
+  await ada.getByText("Waits for 1 more signature.").waitFor();
+  await openOrder(bob, "Change the members of Acme");
+  await bob.getByRole("button", { name: "Sign", exact: true }).click();
+  await bob.getByText("All have signed, and it is done.").waitFor();
+  const dialog = cleo.getByRole("dialog", { name: "Your session has ended" });
+  if ((await dialog.count()) === 0)
+    await cleo.getByRole("link", { name: "Spending" }).first().click();
+  await dialog.getByText("You acted for Acme. If an admin removed you from it").waitFor();
+  await dialog.getByRole("button", { name: /Test Wallet/ }).click();
+  await dialog.getByRole("button", { name: "Sign in", exact: true }).click();
+  await dialog.waitFor({ state: "detached" });
+  t.equal(await cleo.getByText("Acting for").count(), 0);
+});
+
+await step("the longest name of a team stays in its place", async (t) => {
+  const name = "Procurement of the research group for weather";
+  await open(cleo, "/team");
+  await cleo.getByLabel("Name of the team").fill(name);
+  await cleo.getByLabel("Your name in it").fill("Cleo");
+  await cleo.getByRole("button", { name: "Sign and make the team" }).click();
+  await cleo.getByText(`Acting for ${name} as admin`).waitFor();
+  const button = await cleo.getByRole("button", { name: "Account" }).boundingBox();
+  const page = await cleo.getByRole("main").boundingBox();
+  t.ok(button && page && button.x + button.width <= page.x, "not under the page");
+});
+
 for (const { faults } of pages) t.same(faults, []);

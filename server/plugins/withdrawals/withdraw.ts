@@ -389,6 +389,10 @@ function insufficient(context: OnNetwork, required: bigint, available: bigint): 
   return new ApiError("insufficient_funds", {
     detail: `The wallet has ${held} on ${context.network.name} that can be withdrawn.`,
     extra: {
+      suggestion:
+        available === 0n
+          ? "Payments and withdrawals that are not settled yet keep their amount. Withdraw when they are."
+          : "Withdraw less, or everything that is available. Payments and withdrawals that are not settled yet keep their amount.",
       balance: formatAtomic(available),
       required: formatAtomic(required),
       fundingAddress: getAddress(context.agent.walletAddress),

@@ -20,7 +20,7 @@ import { useRights } from "../../shared/session/OwnerOnly.tsx";
 import { approvalQuery, approve, decline } from "./api.ts";
 import { useOwner } from "../../shared/session/session-context.ts";
 import styles from "./Approvals.module.css";
-import { STATUS } from "./words.ts";
+import { describeLimit, meaningOf, STATUS } from "./words.ts";
 
 interface ApprovalDrawerProps {
   approvalId: string | null;
@@ -71,7 +71,7 @@ function ApprovalDetails({ approval }: { approval: Approval }): ReactNode {
           </Text>
         </Group>
         <Text span c="dimmed" size="sm">
-          {status.meaning}
+          {meaningOf(approval)}
         </Text>
       </Stack>
       <Note color="yellow">
@@ -106,7 +106,8 @@ function Decide({ approval }: { approval: Approval }): ReactNode {
     <Stack gap="sm">
       {isOpen && (
         <Text span c="dimmed" size="sm">
-          To allow it, sign once for exactly this payee and amount. Your rules do not change.
+          To allow it, sign once for exactly this payee and amount. The agent may then pay within an
+          hour. Your rules do not change.
         </Text>
       )}
       {failure && <ErrorNotice title="The decision was not saved" error={failure} />}
@@ -128,7 +129,7 @@ function Decide({ approval }: { approval: Approval }): ReactNode {
           variant={isOpen ? "default" : "filled"}
           color={isOpen ? undefined : "red"}
           disabled={allow.isPending}
-          pending={refuse.isPending && "Declining…"}
+          pending={refuse.isPending && (isOpen ? "Declining…" : "Revoking…")}
           onClick={() => {
             allow.reset();
             refuse.mutate();
@@ -155,11 +156,13 @@ function Facts({ approval }: { approval: Approval }): ReactNode {
           approval.url !== null && ["URL", <code key="url">{approval.url}</code>],
           ["Network", network?.name ?? approval.network],
           approval.memo !== null && approval.memo !== "" && ["Memo", approval.memo],
-          /limit|per_hour/.test(rule) && [
-            "Limit",
-            `${policy.limit ?? ""}, ${policy.spent ?? "0"} used (${policy.window ?? ""})`,
+          /limit|per_hour/.test(rule) && ["Limit", describeLimit(policy)],
+          isLive && [
+            approval.status === "open" ? "Decide before" : "May pay until",
+            <span key="ends">
+              {formatDateTime(approval.expiresAt)}, <TimeUntil iso={approval.expiresAt} />
+            </span>,
           ],
-          isLive && ["Ends", <TimeUntil key="ends" iso={approval.expiresAt} />],
           ["Requested", formatDateTime(approval.createdAt)],
           approval.decidedAt !== null && ["Decided", formatDateTime(approval.decidedAt)],
         ]}

@@ -150,7 +150,7 @@ function Row({ device, others, isOwn }: RowProps): ReactNode {
             {label} {isOwn && <Badge color="green">This device</Badge>}
           </span>
           <Text span c="dimmed" size="sm" className={styles.meta}>
-            {service} · since <TimeAgo iso={createdAt} />
+            {service} · added <TimeAgo iso={createdAt} />
             {deliveredAt !== null && (
               <>
                 {" "}

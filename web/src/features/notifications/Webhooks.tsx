@@ -108,7 +108,7 @@ function Item({ webhook, onOpen, onLog }: ItemProps): ReactNode {
             <span className={styles.url}>{url}</span>
             <Text span c="dimmed" size="sm" className={styles.meta}>
               {description !== "" && `${description} · `}
-              {typesText(webhook.types)} · secret {webhook.secretHint} · since{" "}
+              {typesText(webhook.types)} · secret {webhook.secretHint} · added{" "}
               <TimeAgo iso={webhook.createdAt} />
             </Text>
             <Text span c="dimmed" size="sm" className={styles.meta}>

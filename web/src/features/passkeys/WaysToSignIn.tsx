@@ -111,7 +111,7 @@ function Row({ passkey, canChange, isPending, onChange }: RowProps): ReactNode {
                     last used <TimeAgo iso={usedAt} />
                   </>
                 )}{" "}
-                · since <TimeAgo iso={createdAt} />
+                · added <TimeAgo iso={createdAt} />
               </>
             )}
           </Text>

@@ -60,7 +60,7 @@ function Row({
             {device} {session.current && <Badge color="green">This device</Badge>}
           </Text>
           <Text c="dimmed" size="sm">
-            {session.ip} · last used <TimeAgo iso={session.lastSeenAt} /> · since{" "}
+            {session.ip} · last used <TimeAgo iso={session.lastSeenAt} /> · signed in{" "}
             <TimeAgo iso={session.createdAt} />
           </Text>
         </div>

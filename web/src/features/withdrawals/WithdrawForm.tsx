@@ -1,5 +1,6 @@
 import { Button, Group, NativeSelect, Stack, Text } from "@mantine/core";
 import { type ReactNode, useState } from "react";
+import { flushSync } from "react-dom";
 import { AmountInput } from "../../components/AmountInput.tsx";
 import { ErrorNotice } from "../../components/ErrorNotice.tsx";
 import { Note } from "../../components/Layout.tsx";
@@ -41,8 +42,13 @@ export function WithdrawForm(props: WithdrawFormProps): ReactNode {
   };
   const onSubmit = async (event: React.FormEvent): Promise<void> => {
     event.preventDefault();
+    const form = event.currentTarget as HTMLFormElement;
     const check = await checkDraft(draft, agent);
-    setErrors(check.ok ? {} : check.errors);
+    // Drawn at once, so that the first wrong field can be focused.
+    flushSync(() => {
+      setErrors(check.ok ? {} : check.errors);
+    });
+    form.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
     if (check.ok && state.step === "form")
       await prepare({ amount: check.amount, to: check.to, network: draft.network });
   };

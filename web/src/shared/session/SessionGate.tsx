@@ -12,7 +12,7 @@ import { useConnection } from "../../lib/wallet/connection.ts";
 import type { Session } from "../../lib/wire.ts";
 import { useKnownSecond } from "./api.ts";
 import { OtherAccount } from "./OtherAccount.tsx";
-import { hasWallet, useSession } from "./session-context.ts";
+import { hasWallet, teamOf, useSession } from "./session-context.ts";
 import { SignIn } from "./SignIn.tsx";
 import { SignInCard } from "./SignInCard.tsx";
 import { useLeave } from "./use-leave.ts";
@@ -52,6 +52,7 @@ export function AccountGuard({ children }: { children: ReactNode }): ReactNode {
   const named = useKnownSecond();
   const userNumber = useUserNumber(session && signerOf(session) + session.address);
   const wallets = session ? [signerOf(session), named] : [];
+  const team = session && teamOf(session);
   const isKnown = wallets.some((one) => isSameAddress(connection?.address, one));
   if (session && connection !== null && !isKnown && !isLost && !isSigning)
     return <OtherAccount session={session} connected={connection.address} />;
@@ -69,6 +70,12 @@ export function AccountGuard({ children }: { children: ReactNode }): ReactNode {
         >
           <Stack>
             <p>Sign in again to continue. Your input on this screen is kept.</p>
+            {team && (
+              <p>
+                You acted for {team.name}. If an admin removed you from it, you return to your own
+                account.
+              </p>
+            )}
             <SignIn ended={session} />
             <Button variant="subtle" onClick={() => void leave()}>
               Stay signed out
