@@ -215,7 +215,7 @@ t.test("a command without its database says so in words", async (t) => {
     t.equal(code, 1, file);
     t.match(
       output,
-      /^The database cannot be used: .*127\.0\.0\.1:1.*\nCheck that DATABASE_URL .*\n$/,
+      /^(Purser .*\n)?The database cannot be used: .*127\.0\.0\.1:1.*\nCheck that DATABASE_URL .*\n$/,
     );
   }
 });
