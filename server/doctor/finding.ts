@@ -1,3 +1,5 @@
+import { lineOf } from "../infra/db/pool.ts";
+
 /** The doctor's findings: for each check whether it is well, and what to do if it is not. */
 type Level = "ok" | "warning" | "wrong";
 
@@ -61,8 +63,7 @@ export async function found(
   try {
     return [await look()].flat();
   } catch (error) {
-    const says =
-      error instanceof Error ? error.message.split("\n")[0] || error.name : "no response";
+    const says = error instanceof Error ? lineOf(error) : "no response";
     const { level = "wrong", todo, code = codeOf(check) } = options;
     return [{ code, check, level, says, todo }];
   }

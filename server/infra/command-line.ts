@@ -45,8 +45,14 @@ export function readArguments<const T extends Options>(
 export async function runAsProgram(
   moduleUrl: string,
   main: () => Promise<unknown>,
-  { ours, exitCode = 1 }: { ours: (error: unknown) => boolean; exitCode?: number },
+  options: {
+    ours: (error: unknown) => boolean;
+    exitCode?: number;
+    /** One line for a fault that is not in our code. */
+    explain?: (error: unknown) => string | undefined;
+  },
 ): Promise<void> {
+  const { ours, exitCode = 1, explain } = options;
   // realpath, because a symlink in the path must not turn the program into a no-op.
   if (moduleUrl !== pathToFileURL(realpathSync(process.argv[1] ?? ".")).href) return;
   try {
@@ -54,7 +60,7 @@ export async function runAsProgram(
   } catch (error) {
     if (error instanceof HelpRequested) return console.log(error.message);
     const isPlain = error instanceof UsageError || ours(error);
-    console.error(isPlain ? (error as Error).message : error);
+    console.error(isPlain ? (error as Error).message : (explain?.(error) ?? error));
     process.exitCode = exitCode;
   }
 }

@@ -5,6 +5,7 @@ import type { TSchema } from "typebox";
 import { Value } from "typebox/value";
 import { ERRORS } from "../../server/errors.ts";
 import { refusalsOf } from "../../server/plugins/http/refusals.ts";
+import { describePattern } from "../../server/schemas/patterns.ts";
 import { testApp } from "../helpers/app.ts";
 
 interface Schema {
@@ -94,6 +95,24 @@ t.test("every route has its authentication, responses and refusals", async (t) =
       t.ok(answer?.content?.["application/problem+json"], `${name} ${status}: problem+json`);
     }
   }
+});
+
+t.test("every pattern of a request has words for its refusal", async (t) => {
+  const patterns = new Set<string>();
+  const collect = (value: unknown): void => {
+    if (typeof value !== "object" || value === null) return;
+    for (const [key, child] of Object.entries(value))
+      if (key === "pattern" && typeof child === "string") patterns.add(child);
+      else collect(child);
+  };
+  for (const { schema } of app.documentedRoutes)
+    collect([schema?.["body"], schema?.["querystring"], schema?.["params"]]);
+  t.ok(patterns.size > 10);
+  const unknown = describePattern("none of the patterns");
+  t.same(
+    [...patterns].filter((pattern) => describePattern(pattern) === unknown),
+    [],
+  );
 });
 
 t.test("operation ids never change: generated clients use them as names", async (t) => {

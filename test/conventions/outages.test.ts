@@ -4,7 +4,7 @@ import t from "tap";
 import { generatePrivateKey, privateKeyToAccount } from "viem/accounts";
 import { buildApp } from "../../server/app.ts";
 import { loadConfig } from "../../server/config.ts";
-import { TokenDomainMismatch } from "../../server/infra/chain/index.ts";
+import { ChainMismatch } from "../../server/infra/chain/index.ts";
 import { MIGRATION_LOCK_KEY } from "../../server/infra/db/migrate.ts";
 import { readWritability } from "../../server/infra/db/settings.ts";
 import { rpc } from "../../server/local/anvil.ts";
@@ -236,7 +236,24 @@ t.test("a token with another EIP-712 domain stops the boot", async (t) => {
   const config = loadConfig(testEnvironment({ databaseUrl: database.url, chain, port }));
   const [network] = config.networks;
   config.networks = [{ ...network, usdc: { ...network.usdc, version: "1" } }];
-  await t.rejects(buildApp(config), { name: "TokenDomainMismatch", message: /DOMAIN_SEPARATOR/ });
+  await t.rejects(buildApp(config), { name: "ChainMismatch", message: /DOMAIN_SEPARATOR/ });
   config.networks = [{ ...network, usdc: { ...network.usdc, address: chain.relayer.address } }];
-  await t.rejects(buildApp(config), TokenDomainMismatch);
+  await t.rejects(buildApp(config), ChainMismatch);
+});
+
+t.test("an endpoint of another chain stops the boot, wherever it is in the list", async (t) => {
+  const [database, chain, port] = await Promise.all([testDatabase(t), testChain(t), freePort()]);
+  const foreign = await testChain(t, { chainId: 130 });
+  const config = loadConfig(testEnvironment({ databaseUrl: database.url, chain, port }));
+  const [network] = config.networks;
+  const silent = `http://127.0.0.1:${await freePort()}`;
+  for (const [rpcUrls, position] of [
+    [[foreign.rpcUrl], 1],
+    [[chain.rpcUrl, foreign.rpcUrl], 2],
+    [[chain.rpcUrl, silent, foreign.rpcUrl], 3],
+  ] as const) {
+    config.networks = [{ ...network, rpcUrls: [...rpcUrls] }];
+    const message = `RPC endpoint ${position} in RPC_URL_${network.chainId} serves the chain 130`;
+    await t.rejects(buildApp(config), { name: "ChainMismatch", message: new RegExp(message) });
+  }
 });

@@ -204,6 +204,22 @@ t.test("a rotation of the master key is recorded", async (t) => {
   ]);
 });
 
+t.test("a command without its database says so in words", async (t) => {
+  const away = { DATABASE_URL: "postgres://purser:hidden@127.0.0.1:1/none" };
+  for (const [file, args] of [
+    ["server/plugins/custody/keys-rotate.ts", []],
+    ["server/plugins/audit/verify-cli.ts", []],
+    ["server/plugins/reconciliation/operator-cli.ts", ["log"]],
+  ] as const) {
+    const { code, output } = await command(file, [...args], away);
+    t.equal(code, 1, file);
+    t.match(
+      output,
+      /^(Purser .*\n)?The database cannot be used: .*127\.0\.0\.1:1.*\nCheck that DATABASE_URL .*\n$/,
+    );
+  }
+});
+
 t.test("the log command shows who did what", async (t) => {
   const { code, output } = await operator(["log", "--last", "3"]);
   t.equal(code, 0, output);

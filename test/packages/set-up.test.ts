@@ -95,6 +95,10 @@ t.test("from a running service to a paid call", async (t) => {
   t.equal(statSync(file).mode & 0o777, 0o600);
   const other = await purser(["me"], { HOME: home, PURSER_URL: "http://127.0.0.1:9" });
   t.equal(other.code, 2, "the stored key is not sent to another service");
+  t.match(
+    other.stderr + other.stdout,
+    `belongs to ${baseUrl}, and is not sent to http://127.0.0.1:9`,
+  );
 });
 
 t.test("an owner with a key file: the given rules, and no others", async (t) => {

@@ -166,6 +166,20 @@ t.test("an agent's fetch cannot read the demo key or use the faucet", async (t) 
   // The Host header is also checked without a listening server: this request is injected.
   const rebound = await app.inject({ url: "/api/local/info", headers: { host: "evil.example" } });
   t.equal(rebound.statusCode, 421);
+  for (const [origin, status] of [
+    ["https://evil.example", 403],
+    ["null", 403],
+    [config.publicUrl, 200],
+    [undefined, 200],
+  ] as const) {
+    const given = await fetch(`${baseUrl}/api/local/faucet`, {
+      method: "POST",
+      headers: { "content-type": "application/json", ...(origin !== undefined && { origin }) },
+      body: JSON.stringify({ address: testAccount(9).address, amount: "0.01" }),
+    });
+    t.equal(given.status, status, `the faucet for the origin ${origin}`);
+    t.equal(given.headers.get("access-control-allow-origin"), status === 200 ? null : "*");
+  }
   const agent = await createAgent(world, await signIn(world));
   const spelled = [
     "/api/local/info",

@@ -46,6 +46,19 @@ async function queriesOf({ app }: TestApp, work: () => Promise<unknown>): Promis
   return count;
 }
 
+t.test("a cache keeps public metadata, and no refusal in its place", async (t) => {
+  const world = await testApp(t, { env: { RATE_LIMITS: "address=2,unproven=2" } });
+  for (const name of ["oauth-protected-resource", "oauth-authorization-server/mcp", "webauthn"]) {
+    const from = `203.0.113.${name.length}`;
+    const kept = new Map<number, unknown>();
+    for (let count = 0; count < 8; count += 1) {
+      const answer = await send(world, { url: `/.well-known/${name}`, from });
+      kept.set(answer.statusCode, answer.headers["cache-control"]);
+    }
+    t.same(Object.fromEntries(kept), { 200: "public, max-age=300", 429: "no-store" }, name);
+  }
+});
+
 t.test("before authentication the bucket is the IP address, whatever the headers", async (t) => {
   const world = await testApp(t, { env: { RATE_LIMITS: "address=40,unproven=30" } });
   const spellings = (index: number): Headers[] => [

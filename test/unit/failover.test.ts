@@ -383,11 +383,18 @@ t.test("a facilitator that fails is skipped, and tried again by one payment", as
   const world = new World();
   const first = facilitator(world, { verify: { error: "error", work: "never" } });
   const second = facilitator(world);
-  const client = new FailoverFacilitatorClient({ facilitators: [first, second], skipMs: 1_000 });
+  const faults: string[] = [];
+  const client = new FailoverFacilitatorClient({
+    facilitators: [first, second],
+    skipMs: 1_000,
+    onFault: (_error, what) => void faults.push(what),
+  });
   const verify = () => client.verify(payment("exact"), terms("exact"));
   await verify();
   await verify();
   t.same([first.calls.length, second.calls.length], [1, 2], "skipped");
+  const said = "facilitator 1 does not work, and is skipped for a while";
+  t.same(faults, [said], "the seller's log names it once");
   t.match(client.health(), [
     { state: "skipped", failures: 1, lastError: "HTTP 503" },
     { state: "healthy", failures: 0 },

@@ -67,6 +67,13 @@ t.test("a text that is not a plain decimal is refused", async (t) => {
     t.notOk(parseDecimal(value).ok, typeof value);
 });
 
+t.test("a refusal names what is wrong with the digits", async (t) => {
+  for (const text of ["0.0000001", "1.2345678", `0.${"0".repeat(40)}`])
+    t.match(parseDecimal(text), { reason: /too many decimals: USDC has 6 decimals/ }, text);
+  for (const text of ["1,2345678", "-1.2345678", "1.2345678e3"])
+    t.match(parseDecimal(text), { reason: /plain decimal/ }, text);
+});
+
 t.test("zero may be a limit, but not a payment", async (t) => {
   for (const text of ["0", "0.0", "0.000000"]) {
     t.ok(parseDecimal(text).ok, text);

@@ -51,3 +51,17 @@ t.test("a field that is missing, unknown or wrong", async (t) => {
   ]);
   t.match(errorsOf("params", wrong).extra["errors"], [{ path: "params.limit" }]);
 });
+
+t.test("a field of another form is refused in words, not with a regular expression", async (t) => {
+  const messageFor = (pattern: string) => {
+    const message = `must match pattern "${pattern}"`;
+    const issue = { instancePath: "/limit", keyword: "pattern", params: { pattern }, message };
+    return errorsOf("querystring", issue).message;
+  };
+  t.equal(messageFor("^([1-9][0-9]?|100)$"), "query.limit must be a whole number from 1 to 100");
+  t.equal(
+    messageFor("^(a_b|c)(,(a_b|c))*$"),
+    "query.limit must be one or more of a_b, c, separated by commas",
+  );
+  t.equal(messageFor("^new$"), "query.limit does not have the form that this field needs");
+});

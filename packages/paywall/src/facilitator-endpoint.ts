@@ -42,6 +42,7 @@ export class Endpoint {
   readonly #client: (timeoutMs: number, idempotencyKey?: string) => FacilitatorClient;
   readonly #timeouts: CallTimeouts;
   readonly #skipMs: number;
+  readonly #onFault: (error: unknown, what: string) => void;
   #supported: { response: SupportedResponse; readMs: number } | undefined;
   #reading: Promise<SupportedResponse | undefined> | undefined;
   #failures = 0;
@@ -53,13 +54,22 @@ export class Endpoint {
   constructor(
     entry: FacilitatorEntry,
     place: number,
-    { timeouts, skipMs }: { timeouts: CallTimeouts; skipMs: number },
+    {
+      timeouts,
+      skipMs,
+      onFault,
+    }: {
+      timeouts: CallTimeouts;
+      skipMs: number;
+      onFault: (error: unknown, what: string) => void;
+    },
   ) {
     this.name =
       typeof entry === "string" ? entry : isClient(entry) ? `facilitator ${place + 1}` : entry.url;
     this.#client = clientMaker(entry);
     this.#timeouts = timeouts;
     this.#skipMs = skipMs;
+    this.#onFault = onFault;
   }
 
   get isHealthy(): boolean {
@@ -134,6 +144,9 @@ export class Endpoint {
 
   #failed(error: unknown): void {
     this.#failures += 1;
+    // Once for each outage.
+    if (this.#failures === 1)
+      this.#onFault(error, `${this.name} does not work, and is skipped for a while`);
     this.#lastError = nameOf(error);
     this.#isRecovering = false;
     const skipMs = Math.min(this.#skipMs * 2 ** Math.min(this.#failures - 1, 20), MAX_SKIP_MS);

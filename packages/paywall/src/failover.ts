@@ -81,12 +81,13 @@ export class FailoverFacilitatorClient implements FacilitatorClient {
     if (facilitators.length === 0) throw new Error("the list of facilitators is empty");
     const { verify = 5_000, settle = 30_000 } = timeoutMs ?? {};
     const timeouts: CallTimeouts = { verify, settle, supported: SUPPORTED_MS };
+    const { onFault = () => undefined } = options;
+    this.#onFault = onFault;
     this.#endpoints = facilitators.map(
-      (entry, at) => new Endpoint(entry, at, { timeouts, skipMs }),
+      (entry, at) => new Endpoint(entry, at, { timeouts, skipMs, onFault }),
     );
     this.#store = store ?? new OneProcessStore();
     this.#rpcUrls = rpcUrls;
-    this.#onFault = options.onFault ?? (() => undefined);
   }
 
   health(): FacilitatorHealth[] {

@@ -8,6 +8,7 @@ const ATOMIC_PER_USDC = 1_000_000n;
 
 /** 40 digits are more than any real amount of USDC has, and they bound the work of parsing. */
 const DECIMAL_PATTERN = /^(0|[1-9][0-9]{0,39})(?:\.([0-9]{1,6}))?$/;
+const LONG_PATTERN = /^(0|[1-9][0-9]{0,39})\.[0-9]{7,}$/;
 const MAX_UINT256 = (1n << 256n) - 1n;
 
 export type ParsedAmount = { ok: true; atomic: bigint } | { ok: false; reason: string };
@@ -17,6 +18,8 @@ export function parseDecimal(text: unknown): ParsedAmount {
   if (typeof text !== "string") return { ok: false, reason: 'must be a string such as "1.50"' };
   const match = DECIMAL_PATTERN.exec(text);
   if (!match) {
+    if (LONG_PATTERN.test(text))
+      return { ok: false, reason: `has too many decimals: USDC has ${USDC_DECIMALS} decimals` };
     return {
       ok: false,
       reason:

@@ -4,7 +4,7 @@ import { type Page, Purser, type QuoteRequest } from "./client.ts";
 import { connect, terminal } from "./connect.ts";
 import { init, stopOrResume } from "./init.ts";
 import { ApprovalNeeded, deliveredIn, PurserError } from "./problem.ts";
-import { type Env, readServiceSettings } from "./settings.ts";
+import { type Env, missingKey, readServiceSettings } from "./settings.ts";
 import type { FetchResult, ListingSummary, ValidateRequest, X402FetchRequest } from "./types.ts";
 import { memberText, textOf } from "./transport.ts";
 import { argumentsOf, USAGE, usageOf } from "./usage.ts";
@@ -110,7 +110,7 @@ export async function main(
     }
     const settings = readServiceSettings(env);
     if (settings.apiKey === "" && !KEYLESS.has(command))
-      throw new UsageError("set AGENT_API_KEY to the agent's key");
+      throw new UsageError(missingKey(env, settings.url));
     if (command === "mcp") {
       // Loaded only here, because no other command needs the MCP library.
       await (await import("./mcp.ts")).serveStdio(settings);

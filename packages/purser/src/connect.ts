@@ -8,7 +8,14 @@ import { createInterface } from "node:readline/promises";
 import { fileURLToPath } from "node:url";
 import { Purser } from "./client.ts";
 import { type Client, CLIENTS, isInstalled, type Server, withEntry } from "./clients.ts";
-import { type Env, keepKey, keyName, readServiceSettings, writeWhole } from "./settings.ts";
+import {
+  type Env,
+  keepKey,
+  keyName,
+  missingKey,
+  readServiceSettings,
+  writeWhole,
+} from "./settings.ts";
 
 export interface ConnectOptions {
   /** Ids of clients; without any, those found on this machine. */
@@ -46,7 +53,7 @@ export async function connect(
   if (!/^[A-Za-z0-9_-]{1,64}$/.test(name))
     throw new Error("--name may contain only letters, digits, - and _");
   if (!oauth && apiKey === "")
-    throw new Error("no API key: set AGENT_API_KEY, run purser init --save, or use --oauth");
+    throw new Error(`no API key: ${missingKey(env, url)}, run purser init --save, or use --oauth`);
   if (!print && !yes && !terminal.isInteractive)
     throw new Error("no terminal for the question: use --yes to write, or --print to only show");
   const clients = CLIENTS.filter((client) =>

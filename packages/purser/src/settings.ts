@@ -50,6 +50,15 @@ export function readServiceSettings(env: Env): Settings {
   return { url, apiKey: (named ? ownKey : env["AGENT_API_KEY"] || ownKey) || "" };
 }
 
+/** Why there is no key, where one is needed. A stored key of another service is named with its service. */
+export function missingKey(env: Env, url: string): string {
+  const { current, keys } = readSaved(env);
+  const other = keys[current ?? ""]?.url;
+  return other === undefined || withoutSlash(other) === url
+    ? "set AGENT_API_KEY to the agent's key"
+    : `the key in ${settingsFile(env)} belongs to ${withoutSlash(other)}, and is not sent to ${url}: set AGENT_API_KEY to a key of ${url}, or PURSER_URL to ${withoutSlash(other)}`;
+}
+
 /** A name for the key, as the owner's page shows it; the key cannot be derived from it. */
 export function keyName({ apiKey }: Settings): string {
   if (apiKey.length < SHORTEST_KEY) throw new Error("AGENT_API_KEY is not an agent's key");

@@ -7,6 +7,7 @@ import {
   type Chain as ViemChain,
   type PublicClient,
   type Transport,
+  type Hex,
 } from "viem";
 import type { NetworkConfig } from "../../config.ts";
 import { MULTICALL3_ADDRESS } from "../../core/networks.ts";
@@ -107,8 +108,19 @@ export class Chains {
   }
 }
 
-export class TokenDomainMismatch extends Error {
-  override name = "TokenDomainMismatch";
+export class ChainMismatch extends Error {
+  override name = "ChainMismatch";
+}
+
+/** The chain of every endpoint that answers: the others are used as soon as the first one does not answer. */
+async function chainIdsOf({ rpc }: ChainClient): Promise<{ position: number; serves: number }[]> {
+  let endpoints = 0;
+  const { answers } = await rpc.witnesses(async (endpoint) => {
+    endpoints += 1;
+    const position = endpoints;
+    return { position, serves: Number(await endpoint.call<Hex>("eth_chainId", [])) };
+  });
+  return answers;
 }
 
 export default fp(
@@ -130,9 +142,14 @@ export default fp(
 
     const check = async (chain: ChainClient): Promise<void> => {
       const { usdc, name, chainId } = chain.network;
+      for (const { position, serves } of await chainIdsOf(chain))
+        if (serves !== chainId)
+          throw new ChainMismatch(
+            `RPC endpoint ${position} in RPC_URL_${chainId} serves the chain ${serves}, and not ${name} (${chainId}). Remove or correct it.`,
+          );
       const result = await checkTokenDomain(chain);
       if (!result.ok)
-        throw new TokenDomainMismatch(
+        throw new ChainMismatch(
           result.actual === undefined
             ? `There is no USDC token at ${usdc.address} on ${name}.`
             : `The token ${usdc.address} on ${name} has DOMAIN_SEPARATOR ${result.actual}, expected ${result.expected}. Check whether the RPC endpoint serves a different chain.`,
@@ -145,7 +162,7 @@ export default fp(
       for (const chain of chains.all) {
         if (chains.verified.has(chain.network.chainId)) continue;
         await check(chain).catch((error: unknown) => {
-          if (error instanceof TokenDomainMismatch)
+          if (error instanceof ChainMismatch)
             app.log.fatal(
               { err: error, network: chain.network.id },
               "token domain check failed; this network stays closed",
@@ -164,7 +181,7 @@ export default fp(
       try {
         await check(chain);
       } catch (error) {
-        if (error instanceof TokenDomainMismatch) throw error;
+        if (error instanceof ChainMismatch) throw error;
         const { kind, message } = classifyChainError(error);
         app.log.warn(
           { network: chain.network.id, kind, reason: message },

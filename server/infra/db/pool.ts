@@ -192,6 +192,18 @@ export function isDatabaseUnavailable(error: unknown): boolean {
   });
 }
 
+/** The reason of a fault in one line. Prisma writes it last, below its own code. */
+export function lineOf(error: Error): string {
+  const lines = error.message.split("\n").filter((line) => line.trim() !== "");
+  return (error.message.startsWith("\n") ? lines.at(-1) : lines[0])?.trim() || error.name;
+}
+
+/** For an operator's command: what to do where the database cannot be used. */
+export const explainOutage = (error: unknown): string | undefined =>
+  error instanceof Error && isDatabaseUnavailable(error)
+    ? `The database cannot be used: ${lineOf(error)}\nCheck that DATABASE_URL is right and that Postgres is running.`
+    : undefined;
+
 /** 08*: connection exceptions. 57P01..03: shutdown, crash, starting up. 53300: too many connections. */
 const isConnectionState = (sqlState: string): boolean =>
   sqlState.startsWith("08") || sqlState.startsWith("57P0") || sqlState === "53300";

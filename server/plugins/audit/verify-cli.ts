@@ -1,6 +1,6 @@
 /** `npm run audit:verify`: recomputes hash chains of the audit and every signature in them. */
 import { readArguments, runAsProgram } from "../../infra/command-line.ts";
-import { createPool } from "../../infra/db/pool.ts";
+import { createPool, explainOutage } from "../../infra/db/pool.ts";
 import { createPrisma, type Db } from "../../infra/db/prisma.ts";
 import { ConfigError, loadConfig } from "../../config.ts";
 import { namingOrders, ownersWithAudit, readChain, readHead as readOwnersHead } from "./store.ts";
@@ -103,5 +103,5 @@ await runAsProgram(
   async () => {
     if (!(await main())) process.exitCode = 1;
   },
-  { ours: (error) => error instanceof ConfigError },
+  { ours: (error) => error instanceof ConfigError, explain: explainOutage },
 );

@@ -1,7 +1,7 @@
 /** `npm run keys:rotate`: puts every wallet's data key under MASTER_KEY_ACTIVE, while the service runs. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { readArguments, runAsProgram } from "../../infra/command-line.ts";
-import { createPool, TIMEOUTS } from "../../infra/db/pool.ts";
+import { createPool, explainOutage, TIMEOUTS } from "../../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../../infra/db/prisma.ts";
 import { actAsOperator } from "../audit/operators.ts";
 import { ConfigError, loadConfig } from "../../config.ts";
@@ -174,5 +174,8 @@ await runAsProgram(
       console.error(whyAway(error), "Run this command again to continue.");
       process.exitCode = 1;
     }),
-  { ours: (error) => error instanceof ConfigError || error instanceof CustodyError },
+  {
+    ours: (error) => error instanceof ConfigError || error instanceof CustodyError,
+    explain: explainOutage,
+  },
 );

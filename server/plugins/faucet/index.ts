@@ -48,7 +48,11 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
   app.post(
     "/api/local/faucet",
     {
-      config: { auth: "public", limit: "faucet", errors: ["not_found", "chain_unavailable"] },
+      config: {
+        auth: "public",
+        limit: "faucet",
+        errors: ["not_found", "origin_not_allowed", "chain_unavailable"],
+      },
       schema: {
         tags: ["local"],
         operationId: "requestFaucet",
@@ -57,7 +61,10 @@ const routes: FastifyPluginAsyncTypebox = async (app) => {
         response: { 200: FaucetAnswer },
       },
     },
-    async (request) => {
+    async (request, reply) => {
+      // Programs send no Origin. Another site that is open in the same browser does, and gets nothing.
+      if (request.headers.origin !== undefined) app.requireOwnOrigin(request);
+      reply.removeHeader("access-control-allow-origin");
       const to = parseAddress(request.body.address);
       if (!to.ok) throw new ApiError("invalid_address", { detail: `body.address ${to.reason}` });
       const amount = readFaucetAmount(request.body.amount);

@@ -3,6 +3,7 @@ import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
 import { stringifyExact } from "../../core/exact-json.ts";
 import { isDatabaseUnavailable, isOwnerStop, isTextRefused, movedTo } from "../../infra/db/pool.ts";
 import { ApiError, ERRORS, type ErrorCode } from "../../errors.ts";
+import { describePattern } from "../../schemas/patterns.ts";
 
 /** The error handler: every thrown error becomes problem+json with a code from the registry. */
 export default fp(
@@ -151,7 +152,9 @@ function validationError(error: FastifyError): ApiError {
     const path = `${place ?? "body"}${issue.instancePath.replaceAll("/", ".")}${field === undefined ? "" : `.${field}`}`;
     const problem = isTimeFormat(issue)
       ? "must be a time with its zone, such as 2026-12-31T18:00:00Z"
-      : (issue.message ?? "is not valid");
+      : issue.keyword === "pattern"
+        ? describePattern(String((issue.params as { pattern?: unknown }).pattern))
+        : (issue.message ?? "is not valid");
     const message =
       params.missingProperty !== undefined
         ? "is missing"

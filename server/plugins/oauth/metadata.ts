@@ -44,10 +44,10 @@ const SERVER_PATHS = [
 
 export const metadataRoutes: FastifyPluginAsyncTypebox = async (app) => {
   const config = { auth: "public" } as const;
-  app.addHook(
-    "onSend",
-    async (_request, reply) => void reply.header("cache-control", "public, max-age=300"),
-  );
+  // A refusal, such as of too many requests, keeps its own header: a cache must not return it to others.
+  app.addHook("onSend", async (_request, reply) => {
+    if (reply.statusCode === 200) reply.header("cache-control", "public, max-age=300");
+  });
   for (const path of RESOURCE_PATHS)
     app.get(
       path,

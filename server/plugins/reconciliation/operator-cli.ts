@@ -2,7 +2,7 @@
 import type { parseArgs } from "node:util";
 import { ConfigError, loadConfig, type Config } from "../../config.ts";
 import { readArguments, runAsProgram, UsageError } from "../../infra/command-line.ts";
-import { createPool } from "../../infra/db/pool.ts";
+import { createPool, explainOutage } from "../../infra/db/pool.ts";
 import { createPrisma, type PrismaClient } from "../../infra/db/prisma.ts";
 import { BUILD, VERSION } from "../../infra/version.ts";
 import { lastOperatorActs, type OperatorEntry } from "../audit/operators.ts";
@@ -137,5 +137,5 @@ export async function operate(
 await runAsProgram(
   import.meta.url,
   () => operate(process.argv.slice(2), process.env, (line) => console.log(line)),
-  { ours: (error) => error instanceof ConfigError },
+  { ours: (error) => error instanceof ConfigError, explain: explainOutage },
 );
