@@ -15,11 +15,14 @@ import { getAddress } from "viem";
 var USDC_DECIMALS = 6;
 var ATOMIC_PER_USDC = 1000000n;
 var DECIMAL_PATTERN = /^(0|[1-9][0-9]{0,39})(?:\.([0-9]{1,6}))?$/;
+var LONG_PATTERN = /^(0|[1-9][0-9]{0,39})\.[0-9]{7,}$/;
 var MAX_UINT256 = (1n << 256n) - 1n;
 function parseDecimal(text2) {
   if (typeof text2 !== "string") return { ok: false, reason: 'must be a string such as "1.50"' };
   const match = DECIMAL_PATTERN.exec(text2);
   if (!match) {
+    if (LONG_PATTERN.test(text2))
+      return { ok: false, reason: `has too many decimals: USDC has ${USDC_DECIMALS} decimals` };
     return {
       ok: false,
       reason: 'must be a plain decimal such as "1.50": digits, at most 6 decimals, no sign, exponent or spaces'

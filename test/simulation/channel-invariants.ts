@@ -106,6 +106,7 @@ export const CHANNEL_INVARIANTS: Readonly<Record<string, Invariant>> = {
       return [...answers].flatMap(([request, given]) => {
         const charged = charges.get(request) ?? [];
         const total = charged.reduce((sum, { amount }) => sum + amount, 0n);
+        const isOwed = charged.some(({ amount, isForgotten }) => amount > 0n && !isForgotten);
         // A seller that forgot takes the same voucher again: the payer has signed, and pays, once.
         const times =
           kind === "forgetful"
@@ -124,7 +125,7 @@ export const CHANNEL_INVARIANTS: Readonly<Record<string, Invariant>> = {
             broken.push(`${what} was answered ${amount}, and costs at most ${priceAtomic}`);
           // The word of a seller that lies is worth nothing.
           if (kind === "liar") continue;
-          if (isPaid === false && total > 0n)
+          if (isPaid === false && isOwed)
             broken.push(`${what} was answered "not paid", and ${total} was charged: ${text}`);
           if (isPaid && charged.length === 1 && atomicOf(amount) !== total)
             broken.push(`${what} was answered ${amount}, and ${total} was charged: ${text}`);

@@ -137,7 +137,7 @@ export class ChannelShop {
     if (!isSigned || id !== voucher.channelId || config.receiver.toLowerCase() !== this.sale.to)
       return this.#asks("invalid_batch_settlement_evm_voucher_signature");
     if (payload.type === "refund") return this.#returns(id, config);
-    if (this.sale.kind === "forgetful" && this.random.next() < 0.3) this.#known.delete(id);
+    if (this.sale.kind === "forgetful" && this.random.next() < 0.3) this.#forgets(id);
     const known = this.#known.get(id) ?? {
       config,
       charged: this.#world.chain.channelOf(id).claimed,
@@ -157,6 +157,14 @@ export class ChannelShop {
     if (ceiling !== now.charged + this.sale.priceAtomic) return this.#corrects(id, now);
     if (ceiling > now.ceiling) Object.assign(now, { ceiling, voucher: voucher.signature });
     return this.#serves(id, now, { manner, ceiling, request: url.searchParams.get("n") ?? "" });
+  }
+
+  /** It goes on from what it has claimed: the rest is never claimed, so nobody pays it. */
+  #forgets(id: Hex): void {
+    this.#known.delete(id);
+    const { claimed } = this.#world.chain.channelOf(id);
+    for (const charge of [...this.sale.charges.values()].flat())
+      if (charge.total > claimed) charge.isForgotten = true;
   }
 
   #serves(
@@ -179,7 +187,7 @@ export class ChannelShop {
     const amount = isWhole ? priceAtomic : BigInt(this.random.int(0, Number(priceAtomic)));
     known.charged += amount;
     const charges = this.sale.charges.get(request) ?? [];
-    this.sale.charges.set(request, [...charges, { ceiling, amount }]);
+    this.sale.charges.set(request, [...charges, { ceiling, amount, total: known.charged }]);
     if (this.random.next() < 0.3) this.claimLater();
     if (manner === "charges and breaks off")
       throw Object.assign(new Error("the seller closes the connection"), { code: "ECONNRESET" });

@@ -54,6 +54,15 @@ export interface Refunded {
   answers: { nonce: Hex; isPaid: boolean; txHash: string | null }[];
 }
 
+export interface Charge {
+  ceiling: bigint;
+  amount: bigint;
+  /** Of the channel, with this charge. */
+  total: bigint;
+  /** Its seller forgot it before it was claimed. */
+  isForgotten?: boolean;
+}
+
 /** What an agent bought from one seller through a channel. */
 export interface ChannelSale {
   who: string;
@@ -67,7 +76,7 @@ export interface ChannelSale {
   /** The seller refused a voucher that it had been shown before. */
   isRefusedAgain: boolean;
   /** What the seller charged, by request. */
-  charges: Map<string, { ceiling: bigint; amount: bigint }[]>;
+  charges: Map<string, Charge[]>;
   /** Requests that are sent once: if the response is lost, only a later request shows what was charged. */
   once: Set<string>;
   /** Every final answer to the agent, by request. */

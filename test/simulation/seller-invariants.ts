@@ -1,5 +1,6 @@
 // What must be true of payments that sellers presented, and of what agents bought from sellers.
 import { wordOf } from "./host.ts";
+import type { ClientBase } from "pg";
 import type { Hex } from "viem";
 import type { Invariant } from "./kind.ts";
 import { useKey } from "./sales.ts";
@@ -26,16 +27,23 @@ export const usesIn = (chain: World["chain"]) =>
     end.kind === "used" ? [{ ...end, key: useKey(end.from, end.nonce) }] : [],
   );
 
+/** A success is told before it is final. What a reorganisation takes back for good is corrected. */
+async function takenBackIn({ deepestReorganisation }: World, sql: ClientBase) {
+  if (deepestReorganisation === 0) return [];
+  const { rows } = await sql.query<{ key: string; from: string; to: string; value: string }>(
+    `SELECT lower(from_address || ' ' || nonce) AS key, from_address AS from, to_address AS to, value::text
+       FROM settlements WHERE corrected_at IS NOT NULL AND status <> 'settled'`,
+  );
+  return rows.map((row) => ({ ...row, value: BigInt(row.value) }));
+}
+
 export const SELLER_INVARIANTS: Readonly<Record<string, Invariant>> = {
   /** A payment of an outside payer unlocks one resource at most, and only if it moved. */
-  async presented({ sales, chain, faults, deepestReorganisation, wasFinalityBroken }, sql) {
+  async presented(world, sql) {
+    const { sales, chain, faults, wasFinalityBroken } = world;
     if (wasFinalityBroken) return [];
     const all = usesIn(chain);
-    // A success is told before it is final. What a reorganisation takes back for good is corrected.
-    const { rows } = await sql.query<{ key: string }>(
-      `SELECT lower(from_address || ' ' || nonce) AS key FROM settlements WHERE corrected_at IS NOT NULL AND status <> 'settled'`,
-    );
-    const takenBack = new Set(deepestReorganisation > 0 ? rows.map(({ key }) => key) : []);
+    const takenBack = new Set((await takenBackIn(world, sql)).map(({ key }) => key));
     return sales.presented.flatMap(
       ({ who, from, to, amountAtomic, nonce, claims, isGood, atMs }) => {
         const key = useKey(from, nonce);
@@ -81,13 +89,18 @@ export const SELLER_INVARIANTS: Readonly<Record<string, Invariant>> = {
   },
 
   /** An agent pays once for what it bought once, and is answered what became of it. */
-  fetched({ sales, chain }) {
+  async fetched(world, sql) {
+    const { sales, chain } = world;
     const all = usesIn(chain);
+    const takenBack = await takenBackIn(world, sql);
     return sales.fetched.flatMap(({ who, from, to, prices, answers, proofs, isSafe }) => {
       const paid = all.filter(
         (use) => use.from === from && use.to === to && prices.includes(use.value),
       );
       const [use] = paid;
+      const isTakenBack = takenBack.some(
+        (one) => one.from === from && one.to === to && prices.includes(one.value),
+      );
       const broken: string[] = [];
       if (paid.length > 1) broken.push(`${who} was paid ${paid.length} times`);
       if (answers.length === 0) broken.push(`${who} has no outcome`);
@@ -96,6 +109,7 @@ export const SELLER_INVARIANTS: Readonly<Record<string, Invariant>> = {
         if (!isPaid && use)
           broken.push(`${who} was answered "not paid", and the money moved: ${text}`);
         if (!isPaid) continue;
+        if (!use && isTakenBack) continue;
         if (!use) broken.push(`${who} was answered "paid", and nothing moved: ${text}`);
         else if (atomicOf(amount) !== use.value)
           broken.push(`${who} was answered ${amount} for ${use.value}`);
