@@ -4,7 +4,7 @@ import t from "tap";
 import { getAddress } from "viem";
 import { parseSiweMessage } from "viem/siwe";
 import { formatAtomic, parseDecimal } from "../../server/core/money.ts";
-import { ApiError } from "../../web/src/lib/api.ts";
+import { api, ApiError } from "../../web/src/lib/api.ts";
 import { availableNow } from "../../web/src/lib/available.ts";
 import { checkAddress } from "../../web/src/lib/address.ts";
 import { correctionMs, narrow, type ClockOffset } from "../../web/src/lib/clock.ts";
@@ -44,6 +44,32 @@ Object.defineProperty(globalThis, "navigator", { value: { onLine: true }, config
 Object.assign(globalThis, { sessionStorage: { removeItem() {} } });
 
 const amounts = bigInt({ min: 0n, max: 10n ** 45n });
+
+t.test(
+  "a request without an answer may have been carried out, unless it was not sent",
+  async (t) => {
+    const { fetch } = globalThis;
+    t.teardown(() => Object.assign(globalThis, { fetch }));
+    const isLost = async (answer: () => Response, ask = () => api.post("/api/owner/stop")) => {
+      Object.assign(globalThis, { fetch: async () => answer() });
+      const error: unknown = await ask().catch((caught: unknown) => caught);
+      return error instanceof ApiError && error.mayBeDone;
+    };
+    const broken = (): Response => {
+      throw new TypeError("Failed to fetch");
+    };
+    t.equal(await isLost(broken), true);
+    t.equal(await isLost(broken, () => api.get("/api/agents")), false, "reading changes nothing");
+    t.equal(await isLost(() => new Response("", { status: 504 })), true, "of a gateway");
+    t.equal(await isLost(() => new Response("", { status: 503 })), false, "no server had it");
+    const headers = { "content-type": "application/problem+json" };
+    const own = new Response('{"code":"upstream_timeout"}', { status: 504, headers });
+    t.equal(await isLost(() => own), false, "the server's own answer");
+    Object.assign(navigator, { onLine: false });
+    t.equal(await isLost(broken), false, "the device is offline");
+    Object.assign(navigator, { onLine: true });
+  },
+);
 
 t.test("money goes to the server and back without a change", async (t) => {
   assert(

@@ -101,6 +101,20 @@ t.test("on a phone", async (t) => {
     await page.locator("#page-title:focus").waitFor();
   });
 
+  await t.test("a lost response is not shown as if nothing was done", async (t) => {
+    await page.route("**/api/owner/stop", (route) => route.abort());
+    await page.getByRole("button", { name: "Stop everything" }).click();
+    const dialog = page.getByRole("dialog");
+    await dialog.getByRole("button", { name: "Stop everything" }).click();
+    await dialog.getByText("It is not known whether this was done").waitFor();
+    await dialog.getByText("look whether it was done before you repeat it").waitFor();
+    t.equal(await page.getByText("Nothing was stopped").count(), 0);
+    await picture(page, "lost-response");
+    await page.setViewportSize({ width: 360, height: 740 });
+    await page.unroute("**/api/owner/stop");
+    await dialog.getByRole("button", { name: "Cancel" }).click();
+  });
+
   await t.test("a page that opens while everything is stopped keeps the focus", async (t) => {
     await asOwner(world.app, owner, { method: "POST", url: "/api/owner/stop", body: {} });
     await page.reload();

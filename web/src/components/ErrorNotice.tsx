@@ -35,11 +35,19 @@ export function ErrorNotice({ error, title, onRetry }: ErrorNoticeProps): ReactN
         <WaitingNotice error={problem} />
       </Suspense>
     );
+  const isLost = problem?.mayBeDone === true;
   const detail = sentence(error);
   const fields = fieldErrors(problem);
   return (
-    <Alert color="red" icon={<AlertIcon />} title={title}>
+    <Alert
+      color="red"
+      icon={<AlertIcon />}
+      title={isLost ? "It is not known whether this was done" : title}
+    >
       <p>{detail}</p>
+      {isLost && (
+        <p>The answer may have been lost: look whether it was done before you repeat it.</p>
+      )}
       {fields.length > 0 && (
         <ul>
           {fields.map((field) => (

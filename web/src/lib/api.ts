@@ -15,6 +15,8 @@ export class ApiError extends Error {
   readonly suggestion: string | undefined;
   readonly requestId: string | undefined;
   readonly problem: ProblemExtras;
+  /** The request may have been carried out, and only its response was lost. */
+  readonly mayBeDone: boolean;
 
   constructor(init: {
     status: number;
@@ -23,6 +25,7 @@ export class ApiError extends Error {
     suggestion?: string;
     requestId?: string;
     problem?: ProblemExtras;
+    mayBeDone?: boolean;
     cause?: unknown;
   }) {
     super(init.detail, { cause: init.cause });
@@ -31,6 +34,7 @@ export class ApiError extends Error {
     this.suggestion = init.suggestion;
     this.requestId = init.requestId;
     this.problem = init.problem ?? {};
+    this.mayBeDone = init.mayBeDone ?? false;
   }
 
   /** No failure: the service keeps the request of a team until more of its members have signed. */
@@ -72,7 +76,10 @@ function withQuery(path: string, query: RequestOptions["query"]): string {
   return `${path}?${new URLSearchParams(pairs.map(([key, value]) => [key, String(value)])).toString()}`;
 }
 
-async function problemFrom(response: Response): Promise<ApiError> {
+/** Statuses of a gateway that has passed the request on. */
+const LOST_BY_GATEWAY = new Set([502, 504]);
+
+async function problemFrom(method: Method, response: Response): Promise<ApiError> {
   const requestId = response.headers.get("x-request-id") ?? undefined;
   const body: unknown = await response.json().catch(() => undefined);
   const problem = (typeof body === "object" && body !== null ? body : {}) as ProblemExtras;
@@ -86,6 +93,7 @@ async function problemFrom(response: Response): Promise<ApiError> {
     suggestion: text(problem.suggestion),
     requestId: text(problem.requestId) ?? requestId,
     problem,
+    mayBeDone: method !== "GET" && !isProblem(response) && LOST_BY_GATEWAY.has(response.status),
   });
 }
 
@@ -102,6 +110,7 @@ export async function send(
   if (options.idempotencyKey !== undefined) headers["idempotency-key"] = options.idempotencyKey;
   let response: Response;
   const sentAtMs = Date.now();
+  const isOnline = navigator.onLine;
   try {
     response = await fetch(withQuery(path, options.query), {
       method,
@@ -117,12 +126,13 @@ export async function send(
       code: "unreachable",
       detail: "Purser cannot be reached.",
       suggestion: "Check your connection and that the service is running, then try again.",
+      mayBeDone: method !== "GET" && isOnline,
       cause,
     });
   }
   learnClock({ date: response.headers.get("date"), sentAtMs, receivedAtMs: Date.now() });
   // A request that waits for signatures is answered with 202, and must not pass for done.
-  if (!response.ok || isProblem(response)) throw await problemFrom(response);
+  if (!response.ok || isProblem(response)) throw await problemFrom(method, response);
   return response;
 }
 
