@@ -124,6 +124,9 @@ async function present(world: World, random: Random, manner: Manner): Promise<vo
   if (manner === "overdrawn")
     work.push(presentAnother(world, random, { payment, hasSameNonce: false }));
   await Promise.all(work);
+  // Refused by an older state, in which its payer had too little money, and then moved by its payer's own transaction.
+  if (manner === "relayed" && world.sales.isDisturbed)
+    world.sales.isRelayedLater ||= presented.claims.some(({ body }) => body["success"] === false);
 }
 
 /** To another seller, with the same nonce, or with the same money: at most one of the two may move. */
