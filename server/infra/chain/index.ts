@@ -165,7 +165,7 @@ export default fp(
           if (error instanceof ChainMismatch)
             app.log.fatal(
               { err: error, network: chain.network.id },
-              "token domain check failed; this network stays closed",
+              "an RPC endpoint or the token is of another chain; this network stays closed",
             );
         });
       }
